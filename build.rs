@@ -1,0 +1,24 @@
+//! Compiles `proto/` without `protoc`, and keeps the descriptors for the reflection service.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message;
+
+const ROOTS: [&str; 5] = [
+    "toolpulse/v1/position.proto",
+    "toolpulse/v1/tool.proto",
+    "toolpulse/v1/tool_registry.proto",
+    "toolpulse/v1/gateway_status.proto",
+    "grpc/health/v1/health.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(ROOTS, ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        .extern_path(".google.rpc.Status", "::tonic_types::Status")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

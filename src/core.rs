@@ -1,0 +1,13 @@
+//! The rules, pure: no async, no I/O, no wire types, no clock. `now` is always an argument.
+
+pub mod allowlist;
+pub mod availability;
+pub mod gateway;
+pub mod name;
+pub mod probe;
+pub mod refusal;
+pub mod registry;
+pub mod schedule;
+pub mod schema;
+pub mod time;
+pub mod tool;
