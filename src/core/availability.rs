@@ -1,1 +1,326 @@
-//! (in work)
+//! Whether a tool works: the rules that turn probe outcomes and the passing of time into a verdict.
+//!
+//! State is kept per probe; a tool's verdict is derived from its probes. Exactly at its boundary a window is over.
+//!
+//! | event at a probe | effect |
+//! |---|---|
+//! | `PASS` | available, `last_success` = now |
+//! | `NO` | unavailable at once, `last_success` cleared |
+//! | `ERROR`, last success younger than the grace | stays available (last-good) |
+//! | `ERROR` otherwise | unavailable |
+//! | available, no new result for the TTL | as an `ERROR` of class `STALE` |
+
+use std::time::Duration;
+
+use super::{
+    probe::{ErrorClass, Outcome, Run, Why},
+    time::Moment,
+};
+
+mod windows;
+pub use windows::{Defaults, Windows};
+
+/// How soon a probe runs again after an `ERROR` inside the grace: 30 s of grace hold more than five tries.
+pub const FAST_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a probe that is down keeps its interval before it slows down.
+pub const SLOW_AFTER: Duration = Duration::from_secs(180);
+/// The slowest cadence of a probe that is down, unless its interval is slower.
+pub const SLOWEST: Duration = Duration::from_secs(30);
+
+/// What agents see of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Works, or has no probe.
+    Available,
+    /// Does not work.
+    Unavailable,
+    /// Was never asked yet.
+    Pending,
+}
+
+/// What an event did to a probe; the caller logs it and publishes flips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that anybody needs to hear.
+    Quiet,
+    /// An error inside the grace: the last success stands in.
+    LastGood,
+    /// It works now, and did not before.
+    Up,
+    /// It said no, and was not unavailable before.
+    SaidNo,
+    /// Errors outlived the grace, and it was not unavailable before.
+    Failed,
+}
+
+/// The newest result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When.
+    pub at: Moment,
+    /// How long it took; zero for reports.
+    pub duration: Duration,
+    /// The address that was connected to.
+    pub address: Option<std::net::SocketAddr>,
+}
+
+/// What is known of one probe of one tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeState {
+    verdict: Verdict,
+    last_success: Option<Moment>,
+    newest: Option<Newest>,
+    consecutive_errors: u32,
+    /// Why it is not plainly available: the newest `NO` or `ERROR`, a STALE one included.
+    trouble: Option<(Option<ErrorClass>, Why)>,
+    /// When the newest `PASS` may no longer be used. None once an error or its end was counted.
+    fresh_until: Option<Moment>,
+    /// When it last turned unavailable, and the slowed-down cadence since.
+    down: Option<Down>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Down {
+    since: Moment,
+    period: Option<Duration>,
+}
+
+impl ProbeState {
+    /// Never asked.
+    pub fn pending() -> Self {
+        Self {
+            verdict: Verdict::Pending,
+            last_success: None,
+            newest: None,
+            consecutive_errors: 0,
+            trouble: None,
+            fresh_until: None,
+            down: None,
+        }
+    }
+
+    /// After a restart: a success of before that still covers `now` counts until the first result.
+    /// A `fresh_for` is how long a pushed report may be used, because nobody can ask again.
+    pub fn restored(
+        last_success: Moment,
+        fresh_for: Option<Duration>,
+        now: Moment,
+        windows: &Windows,
+    ) -> Self {
+        let covered = now.since(last_success) < fresh_for.unwrap_or(windows.grace);
+        if !covered {
+            return Self::pending();
+        }
+        Self {
+            verdict: Verdict::Available,
+            last_success: Some(last_success),
+            fresh_until: fresh_for.map(|ttl| last_success + ttl),
+            ..Self::pending()
+        }
+    }
+
+    /// Its own verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Whether a success stands in for a missing or failed result.
+    pub fn last_good(&self) -> bool {
+        self.verdict == Verdict::Available && self.fresh_until.is_none()
+    }
+
+    /// When it last passed, unless a `NO` came after.
+    pub fn last_success(&self) -> Option<Moment> {
+        self.last_success
+    }
+
+    /// The newest result.
+    pub fn newest(&self) -> Option<&Newest> {
+        self.newest.as_ref()
+    }
+
+    /// How many errors in a row the newest results are.
+    pub fn consecutive_errors(&self) -> u32 {
+        self.consecutive_errors
+    }
+
+    /// Why it is not plainly available.
+    pub fn trouble(&self) -> Option<&(Option<ErrorClass>, Why)> {
+        self.trouble.as_ref()
+    }
+
+    /// Counts a result. `ttl` is how long a report may be used, where it said so itself.
+    pub fn result(&mut self, run: Run, ttl: Option<Duration>, now: Moment, windows: &Windows) -> Effect {
+        let effect = match &run.outcome {
+            Outcome::Pass => self.passed(now, ttl.unwrap_or(windows.ttl)),
+            Outcome::No(why) => self.said_no(why.clone(), now),
+            Outcome::Error(class, why) => {
+                self.consecutive_errors = self.consecutive_errors.saturating_add(1);
+                self.failed(*class, why.clone(), now, windows)
+            }
+        };
+        self.newest =
+            Some(Newest { outcome: run.outcome, at: now, duration: run.duration, address: run.address });
+        effect
+    }
+
+    /// When this state changes by itself, if no result comes before.
+    pub fn window_end(&self, windows: &Windows) -> Option<Moment> {
+        match (self.verdict, self.fresh_until, self.last_success) {
+            (Verdict::Available, Some(end), _) => Some(end),
+            (Verdict::Available, None, Some(success)) => Some(success + windows.grace),
+            _ => None,
+        }
+    }
+
+    /// Lets time pass: a window that is over at `now` ends.
+    pub fn tick(&mut self, now: Moment, windows: &Windows) -> Effect {
+        match self.window_end(windows) {
+            Some(end) if end <= now => {}
+            _ => return Effect::Quiet,
+        }
+        if self.fresh_until.is_some() {
+            let message = format!("no new result for {}", humantime::format_duration(windows.ttl));
+            self.failed(ErrorClass::Stale, Why::new(ErrorClass::Stale.reason(), &message), now, windows)
+        } else {
+            let (class, why) = self.trouble.clone().unwrap_or_else(|| {
+                let why = Why::new(ErrorClass::Stale.reason(), "no result since the restart");
+                (Some(ErrorClass::Stale), why)
+            });
+            self.failed(class.unwrap_or(ErrorClass::Stale), why, now, windows)
+        }
+    }
+
+    /// Pushes the end of a fresh result into the future: its probe is waiting for a free slot, which is not its fault.
+    pub fn stretch(&mut self, until: Moment) {
+        if let Some(end) = &mut self.fresh_until {
+            *end = (*end).max(until);
+        }
+    }
+
+    /// How long after this run the next one should start.
+    pub fn cadence(&mut self, now: Moment, interval: Duration) -> Duration {
+        match (self.verdict, &mut self.down) {
+            (Verdict::Available, _) if self.fresh_until.is_none() => FAST_INTERVAL.min(interval),
+            (Verdict::Unavailable, Some(down)) if now.since(down.since) >= SLOW_AFTER => {
+                let period = down.period.unwrap_or(interval).max(interval);
+                let next = period.mul_f64(1.5).min(SLOWEST.max(interval));
+                down.period = Some(next);
+                next
+            }
+            _ => interval,
+        }
+    }
+
+    fn passed(&mut self, now: Moment, ttl: Duration) -> Effect {
+        let was = self.verdict;
+        self.verdict = Verdict::Available;
+        self.last_success = Some(now);
+        self.fresh_until = Some(now + ttl);
+        self.consecutive_errors = 0;
+        self.trouble = None;
+        self.down = None;
+        if was == Verdict::Available { Effect::Quiet } else { Effect::Up }
+    }
+
+    fn said_no(&mut self, why: Why, now: Moment) -> Effect {
+        self.last_success = None;
+        self.consecutive_errors = 0;
+        self.go_down(None, why, now, Effect::SaidNo)
+    }
+
+    fn failed(&mut self, class: ErrorClass, why: Why, now: Moment, windows: &Windows) -> Effect {
+        let covered = self.last_success.is_some_and(|success| now.since(success) < windows.grace);
+        if covered {
+            self.fresh_until = None;
+            self.trouble = Some((Some(class), why));
+            return Effect::LastGood;
+        }
+        self.go_down(Some(class), why, now, Effect::Failed)
+    }
+
+    fn go_down(&mut self, class: Option<ErrorClass>, why: Why, now: Moment, effect: Effect) -> Effect {
+        let was = self.verdict;
+        self.verdict = Verdict::Unavailable;
+        self.fresh_until = None;
+        self.trouble = Some((class, why));
+        if was == Verdict::Unavailable {
+            return Effect::Quiet;
+        }
+        self.down = Some(Down { since: now, period: None });
+        effect
+    }
+}
+
+/// What is known of one tool: its probes, and the verdict derived from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolState {
+    /// In the spec's order.
+    pub probes: Vec<ProbeState>,
+    verdict: Verdict,
+    since: Moment,
+}
+
+impl ToolState {
+    /// A tool with these probes.
+    pub fn new(probes: Vec<ProbeState>, now: Moment) -> Self {
+        let verdict = derive(&probes);
+        Self { probes, verdict, since: now }
+    }
+
+    /// What agents see.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// When that last changed.
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// Whether it is available by a last success alone.
+    pub fn last_good(&self) -> bool {
+        self.verdict == Verdict::Available && self.probes.iter().any(ProbeState::last_good)
+    }
+
+    /// Derives the verdict anew; true if it flipped.
+    pub fn settle(&mut self, now: Moment) -> bool {
+        let verdict = derive(&self.probes);
+        let flipped = verdict != self.verdict;
+        if flipped {
+            self.verdict = verdict;
+            self.since = now;
+        }
+        flipped
+    }
+
+    /// The first probe that decides a verdict other than a plain `Available`.
+    pub fn culprit(&self) -> Option<usize> {
+        let decides = |p: &ProbeState| match self.verdict {
+            Verdict::Available => p.last_good(),
+            verdict => p.verdict == verdict,
+        };
+        self.probes.iter().position(decides)
+    }
+
+    /// When the tool changes by itself, if no result comes before.
+    pub fn window_end(&self, windows: &Windows) -> Option<Moment> {
+        self.probes.iter().filter_map(|p| p.window_end(windows)).min()
+    }
+}
+
+fn derive(probes: &[ProbeState]) -> Verdict {
+    let any = |verdict| probes.iter().any(|p| p.verdict == verdict);
+    if any(Verdict::Unavailable) {
+        Verdict::Unavailable
+    } else if any(Verdict::Pending) {
+        Verdict::Pending
+    } else {
+        Verdict::Available
+    }
+}
+
+#[cfg(test)]
+mod tests;

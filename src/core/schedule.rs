@@ -1,1 +1,384 @@
-//! (in work)
+//! Who is probed when. Identical probes of one owner are one target with many subscribers, and share its runs.
+//!
+//! Starts lie on a grid: a target's slots are its phase (a hash of what it is) plus multiples of the period, so that starts
+//! spread by themselves, never drift, and stay where they are after a restart. Never two runs of one target at once.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    name::ToolKey,
+    probe::{HostPort, ProbeKind},
+    time::Moment,
+};
+
+/// Runs in flight, all together: 10,000 live targets at 10 s and 50 ms each need about 50.
+pub const MAX_IN_FLIGHT: usize = 1_024;
+/// Of them, runs of targets that are down: each costs its whole timeout, and must not starve the living.
+pub const MAX_DOWN_IN_FLIGHT: usize = 512;
+/// Runs in flight to one host and port: a prober is no load generator.
+pub const MAX_PER_DESTINATION: usize = 16;
+/// Each start is moved by up to this part of the period, so that targets of one phase drift apart.
+const JITTER: f64 = 0.025;
+
+/// One probe of one generation of one tool: who a result is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    /// The tool.
+    pub key: ToolKey,
+    /// The generation that subscribed; a result counts for no other.
+    pub generation: u64,
+    /// Index into the spec's probes.
+    pub probe: usize,
+}
+
+/// Names a target while it has subscribers; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetId(u64);
+
+/// A run to start now.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Which target.
+    pub id: TargetId,
+    /// What to ask.
+    pub kind: Arc<ProbeKind>,
+    /// The one deadline.
+    pub timeout: Duration,
+}
+
+/// A finished run: who it counts for, and whom to ask about the cadence.
+#[derive(Debug)]
+pub struct Landed {
+    /// The subscribers at the start of the run. Some may be gone by now.
+    pub subscribers: Vec<Subscriber>,
+}
+
+/// What a subscriber asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How often.
+    pub interval: Duration,
+    /// The longest run.
+    pub timeout: Duration,
+    /// The longest time between two starts that its windows bear.
+    pub longest_gap: Duration,
+}
+
+#[derive(Debug)]
+struct Target {
+    identity: (Arc<ProbeKind>, Arc<str>),
+    phase: u64,
+    rounds: u64,
+    subscribers: Vec<(Subscriber, Terms)>,
+    started: Option<Moment>,
+    place: Place,
+    down: bool,
+    again: bool,
+}
+
+/// Where a target is: in exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the heap, for this moment.
+    Waiting(Moment),
+    /// Due, and in a lane for want of a free slot.
+    Queued,
+    /// In flight, with this many of its subscribers (later ones came after the start).
+    Flying { subscribers: usize, down_lane: bool },
+}
+
+/// All targets, and who is next.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    targets: HashMap<TargetId, Target>,
+    by_identity: HashMap<(Arc<ProbeKind>, Arc<str>), TargetId>,
+    heap: BinaryHeap<Reverse<(Moment, TargetId)>>,
+    lanes: [VecDeque<TargetId>; 2],
+    blocked: HashMap<HostPort, VecDeque<TargetId>>,
+    destinations: HashMap<HostPort, usize>,
+    in_flight: usize,
+    down_in_flight: usize,
+    next_id: u64,
+}
+
+const LIVE: usize = 0;
+const DOWN: usize = 1;
+
+impl Schedule {
+    /// Adds a subscriber. A target that nobody probed within the last interval is due at once.
+    pub fn attach(
+        &mut self,
+        subscriber: Subscriber,
+        kind: &ProbeKind,
+        owner: &Arc<str>,
+        terms: Terms,
+        now: Moment,
+    ) -> TargetId {
+        let identity = (Arc::new(kind.clone()), Arc::clone(owner));
+        if let Some(&id) = self.by_identity.get(&identity) {
+            self.join(id, subscriber, terms, now);
+            return id;
+        }
+        let id = TargetId(self.next_id);
+        self.next_id += 1;
+        let target = Target {
+            phase: hash(&identity),
+            identity: identity.clone(),
+            rounds: 0,
+            subscribers: vec![(subscriber, terms)],
+            started: None,
+            place: Place::Waiting(now),
+            down: false,
+            again: false,
+        };
+        self.targets.insert(id, target);
+        self.by_identity.insert(identity, id);
+        self.heap.push(Reverse((now, id)));
+        id
+    }
+
+    /// Removes a subscriber; true if the target is gone with it, and its run in flight must be cancelled.
+    pub fn detach(&mut self, id: TargetId, subscriber: &Subscriber) -> bool {
+        let Some(target) = self.targets.get_mut(&id) else { return false };
+        let Some(index) = target.subscribers.iter().position(|(s, _)| s == subscriber) else { return false };
+        target.subscribers.remove(index);
+        if let Place::Flying { subscribers, .. } = &mut target.place
+            && index < *subscribers
+        {
+            *subscribers -= 1;
+        }
+        if !target.subscribers.is_empty() {
+            return false;
+        }
+        self.free_slot(id);
+        if let Some(target) = self.targets.remove(&id) {
+            self.by_identity.remove(&target.identity);
+        }
+        true
+    }
+
+    /// When something is due that is not held up by a cap.
+    pub fn next_due(&mut self) -> Option<Moment> {
+        while let Some(&Reverse((due, id))) = self.heap.peek() {
+            if self.targets.get(&id).is_some_and(|t| t.place == Place::Waiting(due)) {
+                return Some(due);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// Takes what is due at `now` and has a free slot.
+    pub fn start_due(&mut self, now: Moment) -> Vec<Start> {
+        while self.next_due().is_some_and(|due| due <= now) {
+            if let Some(Reverse((_, id))) = self.heap.pop() {
+                self.enqueue(id);
+            }
+        }
+        let mut starts = Vec::new();
+        for lane in [LIVE, DOWN] {
+            while self.has_slot(lane)
+                && let Some(id) = self.lanes[lane].pop_front()
+            {
+                starts.extend(self.start(id, lane, now));
+            }
+        }
+        starts
+    }
+
+    /// Ends a run: frees its slot and says whom it counts for. The target waits for [`Schedule::rearm`].
+    pub fn landed(&mut self, id: TargetId) -> Option<Landed> {
+        let target = self.targets.get(&id)?;
+        let Place::Flying { subscribers, .. } = target.place else { return None };
+        let heard = target.subscribers[..subscribers].iter().map(|(s, _)| s.clone()).collect();
+        self.free_slot(id);
+        Some(Landed { subscribers: heard })
+    }
+
+    /// Plans the next run of a target that landed: `cadence` after its last start, on its grid where the cadence is regular.
+    /// `down`: all its subscribers are unavailable.
+    pub fn rearm(&mut self, id: TargetId, cadence: Duration, down: bool, now: Moment) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.down = down;
+        let due = if std::mem::take(&mut target.again) {
+            now
+        } else {
+            target.next_start(cadence, target.started.unwrap_or(now)).max(now)
+        };
+        self.wait(id, due);
+    }
+
+    /// Makes a target due now. In flight: it runs once more right after, unless the run in flight already counts for `subscriber`.
+    pub fn request(&mut self, id: TargetId, subscriber: &Subscriber, now: Moment) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        match target.place {
+            Place::Flying { subscribers, .. } => {
+                let heard = target.subscribers[..subscribers].iter().any(|(s, _)| s == subscriber);
+                target.again |= !heard;
+            }
+            Place::Queued => {}
+            Place::Waiting(_) => self.wait(id, now),
+        }
+    }
+
+    /// Makes every target due, spread evenly over `spread`: nothing that was known before counts.
+    pub fn sweep(&mut self, now: Moment, spread: Duration) {
+        let ids: Vec<TargetId> = self.targets.keys().copied().collect();
+        for id in ids {
+            let Some(target) = self.targets.get_mut(&id) else { continue };
+            match target.place {
+                Place::Flying { .. } => target.again = true,
+                Place::Queued => {}
+                Place::Waiting(_) => {
+                    let part = (target.phase >> 11) as f64 / (1u64 << 53) as f64;
+                    self.wait(id, now + spread.mul_f64(part));
+                }
+            }
+        }
+    }
+
+    /// When the next run of a target is planned; none while it runs or waits for a slot.
+    pub fn due(&self, id: TargetId) -> Option<Moment> {
+        match self.targets.get(&id)?.place {
+            Place::Waiting(due) => Some(due),
+            Place::Queued | Place::Flying { .. } => None,
+        }
+    }
+
+    /// Whether a target is due and held up by a cap: its silence is not its fault.
+    pub fn is_held_up(&self, id: TargetId) -> bool {
+        self.targets.get(&id).is_some_and(|t| t.place == Place::Queued)
+    }
+
+    /// How many targets there are.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there is nothing to probe.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// The smallest interval that a target's subscribers ask for.
+    pub fn interval(&self, id: TargetId) -> Option<Duration> {
+        self.targets.get(&id).map(Target::interval)
+    }
+
+    fn join(&mut self, id: TargetId, subscriber: Subscriber, terms: Terms, now: Moment) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.subscribers.push((subscriber, terms));
+        let interval = target.interval();
+        let soonest = target.started.map_or(now, |started| (started + interval).max(now));
+        match target.place {
+            // The run in flight started before this subscriber came, so it does not count for it.
+            Place::Flying { .. } | Place::Queued => {}
+            Place::Waiting(due) => self.wait(id, due.min(soonest)),
+        }
+    }
+
+    fn wait(&mut self, id: TargetId, due: Moment) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.place = Place::Waiting(due);
+            self.heap.push(Reverse((due, id)));
+        }
+    }
+
+    fn enqueue(&mut self, id: TargetId) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.place = Place::Queued;
+            self.lanes[if target.down { DOWN } else { LIVE }].push_back(id);
+        }
+    }
+
+    fn has_slot(&self, lane: usize) -> bool {
+        self.in_flight < MAX_IN_FLIGHT && (lane == LIVE || self.down_in_flight < MAX_DOWN_IN_FLIGHT)
+    }
+
+    fn start(&mut self, id: TargetId, lane: usize, now: Moment) -> Option<Start> {
+        let target = self.targets.get_mut(&id).filter(|t| t.place == Place::Queued)?;
+        if let Some(endpoint) = target.identity.0.endpoint() {
+            let busy = self.destinations.entry(endpoint.clone()).or_default();
+            if *busy >= MAX_PER_DESTINATION {
+                self.blocked.entry(endpoint.clone()).or_default().push_back(id);
+                return None;
+            }
+            *busy += 1;
+        }
+        let down_lane = lane == DOWN;
+        self.in_flight += 1;
+        self.down_in_flight += usize::from(down_lane);
+        target.place = Place::Flying { subscribers: target.subscribers.len(), down_lane };
+        target.started = Some(now);
+        target.rounds += 1;
+        let timeout = target.subscribers.iter().map(|(_, t)| t.timeout).max().unwrap_or_default();
+        Some(Start { id, kind: Arc::clone(&target.identity.0), timeout })
+    }
+
+    /// Leaves the place of a flying target, so that its slot is free; it waits, for ever until it is rearmed.
+    fn free_slot(&mut self, id: TargetId) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        let Place::Flying { down_lane, .. } = target.place else { return };
+        target.place = Place::Waiting(Moment::NEVER);
+        self.in_flight -= 1;
+        self.down_in_flight -= usize::from(down_lane);
+        let Some(endpoint) = target.identity.0.endpoint().cloned() else { return };
+        if let Some(busy) = self.destinations.get_mut(&endpoint) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.destinations.remove(&endpoint);
+            }
+        }
+        while let Some(next) = self.blocked.get_mut(&endpoint).and_then(VecDeque::pop_front) {
+            if let Some(waiting) = self.targets.get(&next) {
+                self.lanes[if waiting.down { DOWN } else { LIVE }].push_front(next);
+                break;
+            }
+        }
+        if self.blocked.get(&endpoint).is_some_and(VecDeque::is_empty) {
+            self.blocked.remove(&endpoint);
+        }
+    }
+}
+
+impl Target {
+    fn interval(&self) -> Duration {
+        self.subscribers.iter().map(|(_, t)| t.interval).min().unwrap_or(Duration::MAX)
+    }
+
+    fn longest_gap(&self) -> Duration {
+        self.subscribers.iter().map(|(_, t)| t.longest_gap).min().unwrap_or(Duration::MAX)
+    }
+
+    /// The next start: half a period to one and a half after the last one, on the grid, if the windows bear that.
+    fn next_start(&self, period: Duration, last: Moment) -> Moment {
+        if period < self.interval() {
+            return last + period;
+        }
+        let step = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX).max(1);
+        let phase = (self.phase % step.unsigned_abs()) as i64;
+        let half = Duration::from_nanos(step.unsigned_abs() / 2);
+        let after = (last + half).as_nanos() - phase;
+        let slot = Moment::from_nanos((after.div_euclid(step) + 1) * step + phase);
+        let noise = hash(&(self.phase, self.rounds)) as f64 / u64::MAX as f64 * 2.0 - 1.0;
+        let moved = period.mul_f64(JITTER * noise.abs());
+        let slot = if noise < 0.0 { slot - moved } else { slot + moved };
+        slot.min(last + self.longest_gap().mul_f64(0.95).max(period))
+    }
+}
+
+fn hash(what: &impl Hash) -> u64 {
+    // The keys are fixed, so that phases are the same after a restart.
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;
