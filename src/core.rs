@@ -5,6 +5,7 @@ pub mod availability;
 pub mod gateway;
 pub mod name;
 pub mod probe;
+pub mod python;
 pub mod refusal;
 pub mod registry;
 pub mod schedule;
