@@ -3,6 +3,7 @@
 pub mod allowlist;
 pub mod availability;
 pub mod gateway;
+pub mod hash;
 pub mod name;
 pub mod probe;
 pub mod python;

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    hash::ContentHash,
     name::{ToolKey, ToolName},
-    probe::ProbeSpec,
+    probe::{GrpcProbe, HttpProbe, ProbeKind, ProbeSpec, TcpProbe},
+    schema,
 };
 
 /// A valid tool spec. The JSON fields are texts, exactly as they were sent; empty means absent.
@@ -68,4 +70,78 @@ pub struct StoredTool {
     pub create_time_ms: i64,
     /// Wall clock, milliseconds since 1970.
     pub update_time_ms: i64,
+}
+
+/// The hash of a spec: `sha256:` and 64 hex digits over everything but the labels.
+///
+/// JSON counts as its text without insignificant white space, so key order and number literals make a difference.
+/// Defaults are not filled in: what was left out differs from the same thing written out.
+pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
+    // Every field by name: a new one must be thought of here.
+    let ToolSpec {
+        name,
+        title,
+        description,
+        input_schema,
+        output_schema,
+        endpoint,
+        annotations,
+        extra,
+        labels: _,
+        probes,
+        windows: GivenWindows { interval, timeout, ttl, grace },
+    } = spec;
+    let mut hash = ContentHash::new("toolpulse tool spec 1");
+    hash.text(name.as_str()).text(title).text(description).text(endpoint);
+    for json in [input_schema, output_schema, annotations, extra] {
+        hash.text(&schema::minify(json));
+    }
+    for window in [interval, timeout, ttl, grace] {
+        option(&mut hash, window.as_ref(), |hash, w| {
+            hash.number(w.as_nanos());
+        });
+    }
+    hash.number(probes.len() as u128);
+    for ProbeSpec { name, kind } in probes {
+        hash.text(name).text(kind.label());
+        hash_kind(&mut hash, kind);
+    }
+    format!("sha256:{}", hash.finish_hex()).into()
+}
+
+fn hash_kind(hash: &mut ContentHash, kind: &ProbeKind) {
+    match kind {
+        ProbeKind::Http(HttpProbe { url, head, expected_statuses, no_statuses, server_name }) => {
+            hash.text(&url.text).number((*head).into());
+            for statuses in [expected_statuses, no_statuses] {
+                hash.number(statuses.len() as u128);
+                for status in statuses {
+                    hash.number((*status).into());
+                }
+            }
+            hash_name(hash, server_name.as_ref());
+        }
+        ProbeKind::Grpc(GrpcProbe { target, service, tls }) => {
+            hash.text(&target.to_string()).text(service);
+            option(hash, tls.as_ref(), |hash, tls| hash_name(hash, tls.server_name.as_ref()));
+        }
+        ProbeKind::Tcp(TcpProbe { address }) => {
+            hash.text(&address.to_string());
+        }
+        ProbeKind::Report => {}
+    }
+}
+
+fn hash_name(hash: &mut ContentHash, name: Option<&String>) {
+    option(hash, name, |hash, name| {
+        hash.text(name);
+    });
+}
+
+/// Nothing is told apart from something, whatever the something is.
+fn option<T>(hash: &mut ContentHash, value: Option<T>, some: impl FnOnce(&mut ContentHash, T)) {
+    hash.number(value.is_some().into());
+    if let Some(value) = value {
+        some(hash, value);
+    }
 }
