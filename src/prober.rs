@@ -1,1 +1,125 @@
-//! (in work)
+//! The probe transports: one run of one probe, under one deadline, through the egress guard.
+//!
+//! Who is due is not decided here: `core::schedule` does that, and the owner task starts the runs.
+
+mod dial;
+pub mod egress;
+pub mod grpc;
+pub mod http;
+mod tcp;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use rustls::RootCertStore;
+use tokio::time::{Instant, timeout_at};
+
+use self::dial::Dialer;
+use crate::core::probe::{ErrorClass, Outcome, ProbeKind, Run};
+
+/// How the probes name themselves to their targets.
+const USER_AGENT: &str = concat!("toolpulse-probe/", env!("CARGO_PKG_VERSION"));
+
+/// Runs probes. Copies are cheap and share one egress policy and one cap on lookups.
+#[derive(Clone, Debug)]
+pub struct Prober(Arc<Dialer>);
+
+impl Prober {
+    /// A prober that trusts the public roots.
+    pub fn new(egress: egress::Policy) -> Self {
+        Self::with_roots(egress, webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
+    }
+
+    /// A prober that trusts `roots` and no others.
+    pub fn with_roots(egress: egress::Policy, roots: RootCertStore) -> Self {
+        Self(Arc::new(Dialer::new(egress, roots)))
+    }
+
+    /// The guard that every run goes through.
+    pub fn egress(&self) -> &egress::Policy {
+        self.0.egress()
+    }
+
+    /// One run, in at most `timeout` for the lookup, the connection, TLS and the answer together. It never panics.
+    ///
+    /// Nothing is spawned but the lookup, so dropping the future closes the socket with it.
+    pub async fn run(&self, kind: &ProbeKind, timeout: Duration) -> Run {
+        let start = Instant::now();
+        let mut progress = Progress { address: None, stage: Stage::Resolving, deadline: start + timeout };
+        let outcome = match timeout_at(progress.deadline, self.ask(kind, &mut progress)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let timeout = humantime::format_duration(timeout);
+                let text = format!("no answer within {timeout}: {}", progress.stage.text());
+                Outcome::error(ErrorClass::Timeout, &text)
+            }
+        };
+        Run { outcome, duration: start.elapsed(), address: progress.address }
+    }
+
+    async fn ask(&self, kind: &ProbeKind, progress: &mut Progress) -> Outcome {
+        let asked = match kind {
+            ProbeKind::Http(probe) => http::run(&self.0, probe, progress).await,
+            ProbeKind::Grpc(probe) => grpc::run(&self.0, probe, progress).await,
+            ProbeKind::Tcp(probe) => tcp::run(&self.0, probe, progress).await,
+            ProbeKind::Report => Err(Failure::new(ErrorClass::Protocol, "a report probe is not run")),
+        };
+        asked.unwrap_or_else(|failure| Outcome::error(failure.class, &failure.message))
+    }
+}
+
+/// How far a run came; outlives a run that its deadline ends.
+#[derive(Debug)]
+struct Progress {
+    address: Option<SocketAddr>,
+    stage: Stage,
+    deadline: Instant,
+}
+
+/// What a run waits for.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Resolving,
+    Connecting,
+    Handshaking,
+    Answering,
+}
+
+impl Stage {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Resolving => "the name was still being resolved",
+            Self::Connecting => "not connected",
+            Self::Handshaking => "connected, and the TLS handshake did not end",
+            Self::Answering => "connected, and the answer did not end",
+        }
+    }
+}
+
+/// What kept a run from asking.
+#[derive(Debug)]
+struct Failure {
+    class: ErrorClass,
+    message: String,
+}
+
+impl Failure {
+    fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
+    }
+
+    /// A connection that broke after it was made: TLS where TLS broke it, else the protocol.
+    fn broken(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut message = what.to_owned();
+        let mut class = ErrorClass::Protocol;
+        let mut next = Some(error);
+        while let Some(error) = next {
+            message = format!("{message}: {error}");
+            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            if inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>) {
+                class = ErrorClass::Tls;
+            }
+            next = error.source();
+        }
+        Self { class, message }
+    }
+}
