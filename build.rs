@@ -12,6 +12,7 @@ const ROOTS: [&str; 5] = [
     "grpc/health/v1/health.proto",
 ];
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells a build script things through the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(ROOTS, ["proto"])?;
