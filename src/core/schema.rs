@@ -20,18 +20,19 @@ pub const EMPTY_INPUT: &str = r#"{"type":"object","properties":{}}"#;
 #[derive(Debug)]
 pub struct Budget {
     nodes: usize,
+    overdrawn: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { nodes: MAX_NODES }
+        Self { nodes: MAX_NODES, overdrawn: false }
     }
 }
 
 impl Budget {
-    /// Whether nothing is left, so that a further text can't be judged.
-    pub fn is_spent(&self) -> bool {
-        self.nodes == 0
+    /// Whether a text asked for more than was left, so that a further one can't be judged.
+    pub fn is_overdrawn(&self) -> bool {
+        self.overdrawn
     }
 }
 
@@ -265,9 +266,12 @@ impl Node<'_, '_> {
                 self.walk.budget.nodes = left;
                 Ok(kind)
             }
-            None => Err(self
-                .walk
-                .refuse(format!("the JSON of one tool holds more than {MAX_NODES} values in all its fields"))),
+            None => {
+                self.walk.budget.overdrawn = true;
+                let message =
+                    format!("the JSON of one tool holds more than {MAX_NODES} values in all its fields");
+                Err(self.walk.refuse(message))
+            }
         }
     }
 }
@@ -355,15 +359,19 @@ mod tests {
         let mut budget = Budget::default();
         check(&zeros(MAX_NODES - 1), &mut budget).unwrap();
         check("1", &mut budget).unwrap();
-        assert!(budget.is_spent());
+        assert!(!budget.is_overdrawn());
         let fault = check("1", &mut budget).unwrap_err();
         assert_eq!(fault.message, "the JSON of one tool holds more than 10000 values in all its fields");
+        assert!(budget.is_overdrawn());
     }
 
     #[test]
     fn minify_keeps_literals_and_strings() {
         for (text, minified) in [
-            (" { \"a b\" : [ 1e2 , 1.0,\t100000000000000000000 ]\r\n}", r#"{"a b":[1e2,1.0,100000000000000000000]}"#),
+            (
+                " { \"a b\" : [ 1e2 , 1.0,\t100000000000000000000 ]\r\n}",
+                r#"{"a b":[1e2,1.0,100000000000000000000]}"#,
+            ),
             (r#"{ "\" : " : " \\" , "é" : "\u00e9 /" }"#, r#"{"\" : ":" \\","é":"\u00e9 /"}"#),
         ] {
             assert_eq!(minify(text), minified);
@@ -404,7 +412,8 @@ mod tests {
             let minified = minify(&pretty);
             // serde_json's compact form has the same order and literals, and no white space.
             prop_assert_eq!(&minified, &value.to_string());
-            prop_assert_eq!(minify(&minified), minified.clone());
+            let again = minify(&minified);
+            prop_assert_eq!(again, minified);
             prop_assert!(judge(&pretty).is_ok());
         }
 

@@ -145,3 +145,6 @@ fn option<T>(hash: &mut ContentHash, value: Option<T>, some: impl FnOnce(&mut Co
         some(hash, value);
     }
 }
+
+#[cfg(test)]
+mod tests;

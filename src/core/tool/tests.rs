@@ -1,0 +1,133 @@
+use std::collections::HashSet;
+
+use super::*;
+use crate::core::probe::{HostPort, HttpUrl, Tls};
+
+fn bare() -> ToolSpec {
+    ToolSpec {
+        name: ToolName::parse("search").unwrap(),
+        title: String::new(),
+        description: String::new(),
+        input_schema: String::new(),
+        output_schema: String::new(),
+        endpoint: String::new(),
+        annotations: String::new(),
+        extra: String::new(),
+        labels: BTreeMap::new(),
+        probes: Vec::new(),
+        windows: GivenWindows::default(),
+    }
+}
+
+fn http() -> HttpProbe {
+    let url = HttpUrl {
+        text: "http://h/x".to_owned(),
+        https: false,
+        endpoint: HostPort { host: "h".to_owned(), port: 80 },
+        path_and_query: "/x".to_owned(),
+    };
+    HttpProbe { url, head: false, expected_statuses: vec![], no_statuses: vec![], server_name: None }
+}
+
+fn grpc() -> GrpcProbe {
+    GrpcProbe { target: HostPort { host: "h".to_owned(), port: 80 }, service: String::new(), tls: None }
+}
+
+fn probed(kinds: impl IntoIterator<Item = ProbeKind>) -> ToolSpec {
+    let probes = kinds.into_iter().map(|kind| ProbeSpec { name: "p".into(), kind }).collect();
+    ToolSpec { probes, ..bare() }
+}
+
+fn full() -> ToolSpec {
+    let second = Duration::from_secs(1);
+    ToolSpec {
+        title: "Search".to_owned(),
+        description: "searches".to_owned(),
+        input_schema: r#"{"type":"object","properties":{"q":{"maximum":1e2}}}"#.to_owned(),
+        endpoint: "https://h/mcp".to_owned(),
+        windows: GivenWindows { interval: Some(second), ttl: Some(30 * second), ..GivenWindows::default() },
+        ..probed([
+            ProbeKind::Http(HttpProbe { expected_statuses: vec![404], ..http() }),
+            ProbeKind::Grpc(grpc()),
+            ProbeKind::Report,
+        ])
+    }
+}
+
+/// These may never change: owners and agents keep them.
+#[test]
+fn hashes_stay_the_same_for_ever() {
+    assert_eq!(
+        &*spec_hash(&bare()),
+        "sha256:a202b1816b8bd789b2b218fb44bd7057fc0c73a92b339a37fbecd37f5746aadf"
+    );
+    assert_eq!(
+        &*spec_hash(&full()),
+        "sha256:57bcaea8d7850bb890644ec485953aef7f328d2969501fcbe340760c31df474a"
+    );
+}
+
+#[test]
+fn labels_and_white_space_make_no_difference() {
+    let labelled = ToolSpec { labels: BTreeMap::from([("a".to_owned(), "b".to_owned())]), ..full() };
+    assert_eq!(spec_hash(&labelled), spec_hash(&full()));
+    let spaced = ToolSpec {
+        input_schema: "{ \"type\" : \"object\",\n\"properties\":{\"q\":{\"maximum\":1e2}}}\n".to_owned(),
+        ..full()
+    };
+    assert_eq!(spec_hash(&spaced), spec_hash(&full()));
+}
+
+#[test]
+fn everything_else_makes_a_difference() {
+    let text = || "{}".to_owned();
+    let json = |input: &str| ToolSpec { input_schema: input.to_owned(), ..bare() };
+    let window = |windows| ToolSpec { windows, ..bare() };
+    let second = Some(Duration::from_secs(1));
+    let named = || Some(Tls { server_name: Some("n".to_owned()) });
+    let http = |probe| probed([ProbeKind::Http(probe)]);
+    let grpc_of = |probe| probed([ProbeKind::Grpc(probe)]);
+    let none = GivenWindows::default();
+    let specs = [
+        bare(),
+        ToolSpec { name: ToolName::parse("Search").unwrap(), ..bare() },
+        ToolSpec { title: text(), ..bare() },
+        ToolSpec { description: text(), ..bare() },
+        ToolSpec { endpoint: text(), ..bare() },
+        ToolSpec { output_schema: text(), ..bare() },
+        ToolSpec { annotations: text(), ..bare() },
+        ToolSpec { extra: text(), ..bare() },
+        json("{}"),
+        json(schema::EMPTY_INPUT),
+        json(r#"{"a":1,"b":2}"#),
+        json(r#"{"b":2,"a":1}"#),
+        json(r#"{"a":1.0,"b":2}"#),
+        json(r#"{"a ":1,"b":2}"#),
+        window(GivenWindows { interval: second, ..none }),
+        window(GivenWindows { timeout: second, ..none }),
+        window(GivenWindows { ttl: second, ..none }),
+        window(GivenWindows { grace: second, ..none }),
+        window(GivenWindows { grace: Some(Duration::from_nanos(1_000_000_001)), ..none }),
+        probed([ProbeKind::Report]),
+        probed([ProbeKind::Report, ProbeKind::Report]),
+        http(self::http()),
+        http(HttpProbe { head: true, ..self::http() }),
+        http(HttpProbe { expected_statuses: vec![404], ..self::http() }),
+        http(HttpProbe { no_statuses: vec![404], ..self::http() }),
+        http(HttpProbe { no_statuses: vec![404, 405], ..self::http() }),
+        http(HttpProbe { server_name: Some("n".to_owned()), ..self::http() }),
+        http(HttpProbe {
+            url: HttpUrl { text: "http://h/y".to_owned(), ..self::http().url },
+            ..self::http()
+        }),
+        grpc_of(grpc()),
+        grpc_of(GrpcProbe { service: "s".to_owned(), ..grpc() }),
+        grpc_of(GrpcProbe { tls: Some(Tls { server_name: None }), ..grpc() }),
+        grpc_of(GrpcProbe { tls: named(), ..grpc() }),
+        probed([ProbeKind::Tcp(TcpProbe { address: grpc().target })]),
+        probed([ProbeKind::Report, ProbeKind::Grpc(grpc())]),
+        probed([ProbeKind::Grpc(grpc()), ProbeKind::Report]),
+    ];
+    let hashes: HashSet<_> = specs.iter().map(spec_hash).collect();
+    assert_eq!(hashes.len(), specs.len());
+}
