@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::name::quote;
+use super::name::{clean, quote};
 
 /// Most bytes in all JSON texts of one tool (the largest of about a thousand real tools has 77 KiB).
 pub const MAX_BYTES: usize = 192 * 1024;
@@ -13,6 +13,8 @@ pub const MAX_BYTES: usize = 192 * 1024;
 pub const MAX_DEPTH: usize = 64;
 /// Most values in all JSON texts of one tool.
 pub const MAX_NODES: usize = 10_000;
+/// Longest JSON pointer in a fault, in characters.
+const MAX_POINTER: usize = 256;
 /// The input schema of a tool that gives none.
 pub const EMPTY_INPUT: &str = r#"{"type":"object","properties":{}}"#;
 
@@ -281,11 +283,17 @@ fn syntax(error: &serde_json::Error) -> String {
     format!("is not JSON: {error}")
 }
 
+/// The path as a JSON pointer, fit for an error: keys can be as long as the text and hold anything.
 fn pointer(path: &[Step]) -> String {
-    path.iter().fold(String::new(), |pointer, step| match step {
+    let whole = path.iter().fold(String::new(), |pointer, step| match step {
         Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         Step::Index(index) => format!("{pointer}/{index}"),
-    })
+    });
+    let mut shown = clean(&whole, MAX_POINTER);
+    if whole.chars().nth(MAX_POINTER).is_some() {
+        shown.push_str("...");
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -335,6 +343,12 @@ mod tests {
             let fault = judge(text).unwrap_err();
             assert_eq!((fault.pointer.as_str(), fault.message.as_str()), (pointer, message), "{text}");
         }
+    }
+
+    #[test]
+    fn pointers_are_fit_for_an_error() {
+        let long = format!(r#"{{"a\nb":{{"{}":{{"x":1,"x":2}}}}}}"#, "k".repeat(100_000));
+        assert_eq!(judge(&long).unwrap_err().pointer, format!("/ab/{}...", "k".repeat(MAX_POINTER - 4)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) const MAX_HOST: usize = 253;
 
 /// Parses an `http://` or `https://` URL.
 pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
-    let shown = quote(text);
+    let shown = shown(text);
     if text.is_empty() {
         return Err("is empty; write http:// or https://, a host and a path".to_owned());
     }
@@ -35,8 +35,7 @@ pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at(end);
     if authority.contains('@') {
-        // Not shown: it may hold a password.
-        return Err("url has user info before its host; leave it out".to_owned());
+        return Err(format!("url {shown} has user info before its host; leave it out"));
     }
     let endpoint = authority_host_port(authority, Some(if https { 443 } else { 80 }))
         .map_err(|why| format!("url {shown}: {why}"))?;
@@ -52,9 +51,19 @@ pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
     Ok(HttpUrl { text: text.to_owned(), https, endpoint, path_and_query })
 }
 
+/// A URL for a message, without the user info: it may hold a password.
+fn shown(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    match text[start..end].rfind('@') {
+        Some(at) => quote(&format!("{}...{}", &text[..start], &text[start + at..])),
+        None => quote(text),
+    }
+}
+
 /// Whether it is https, and what follows the scheme.
 fn scheme(text: &str) -> Result<(bool, &str), String> {
-    let shown = quote(text);
+    let shown = shown(text);
     let is_scheme = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
     let parts = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty() && is_scheme(scheme));
     let Some((scheme, rest)) = parts else {
@@ -71,6 +80,10 @@ fn scheme(text: &str) -> Result<(bool, &str), String> {
 pub(super) fn host_port(text: &str) -> Result<HostPort, String> {
     if text.is_empty() {
         return Err("is empty; write host:port".to_owned());
+    }
+    if text.contains('@') {
+        // Not shown: it may hold a password.
+        return Err("has user info before its host; write host:port".to_owned());
     }
     if text.contains("://") || text.contains('/') {
         return Err(format!("{} is not host:port; leave out the scheme and the path", quote(text)));
@@ -182,7 +195,9 @@ mod tests {
             ("http://", "url 'http://': has no host"),
             ("http:///x", "url 'http:///x': has no host"),
             ("http://:80/", "url 'http://:80/': has no host"),
-            ("http://u:secret@h/", "url has user info before its host; leave it out"),
+            ("http://u:secret@h/", "url 'http://...@h/' has user info before its host; leave it out"),
+            ("http://u:secret@h/#x", "url 'http://...@h/#x' has a fragment; leave out '#' and what follows"),
+            ("u:secret@h/x", "url '...@h/x' has no scheme; write http:// or https://"),
             ("http://h/#a", "url 'http://h/#a' has a fragment; leave out '#' and what follows"),
             ("http://h:0/", "url 'http://h:0/': port '0' is not a number from 1 to 65535"),
             ("http://h:65536/", "url 'http://h:65536/': port '65536' is not a number from 1 to 65535"),
@@ -240,7 +255,7 @@ mod tests {
             (":80", "':80': has no host"),
             ("h:http", "'h:http': port 'http' is not a number from 1 to 65535"),
             ("a b:1", "'a b:1': 'a b' is not a host name or address"),
-            ("u@h:1", "'u@h:1': 'u@h' is not a host name or address"),
+            ("u:secret@h:1", "has user info before its host; write host:port"),
         ] {
             assert_eq!(host_port(text), Err(message.to_owned()), "{text}");
         }

@@ -467,8 +467,9 @@ proptest! {
         if let Err(faults) = tool_spec(pb) {
             prop_assert!(!faults.is_empty());
             for fault in faults {
-                prop_assert!(!fault.field.is_empty() && !fault.message.is_empty());
-                prop_assert!(!fault.message.contains(char::is_control), "{:?}", fault);
+                for text in [&fault.field, &fault.message] {
+                    prop_assert!(!text.is_empty() && !text.contains(char::is_control), "{:?}", fault);
+                }
             }
         }
     }
