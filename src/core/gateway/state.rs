@@ -130,11 +130,11 @@ impl Entry {
         if self.snapshot.stale { self.gone_at() } else { self.snapshot.received + self.snapshot.ttl }
     }
 
-    fn is_old(&self, new: &NewReport, now: Moment) -> bool {
-        // One whose time is over is not heard of any more, whether or not the tick came by.
-        now < self.gone_at()
-            && *self.snapshot.instance == *new.instance
-            && self.counted.is_some_and(|counted| (1..=counted).contains(&new.sequence))
+    /// The newest number of the instance, if the snapshot is its. One whose time is over doesn't count any more, whether or
+    /// not the tick came by.
+    fn counted_for(&self, instance: &str, now: Moment) -> u64 {
+        let counts = *self.snapshot.instance == *instance && now < self.gone_at();
+        self.counted.filter(|_| counts).unwrap_or(0)
     }
 }
 
@@ -162,11 +162,12 @@ impl Gateways {
                     .ok_or_else(|| Refusal::Superseded { gateway_id: id.to_string() })?,
             ),
         };
-        let old = match holder {
-            Some(holder) => holder.instance == new.instance && (1..=holder.newest).contains(&new.sequence),
-            None => entry.is_some_and(|entry| entry.is_old(&new, now)),
-        };
-        if old {
+        // What is counted already: on the stream, and by the instance whatever way its reports came.
+        let by_stream =
+            holder.filter(|holder| holder.instance == new.instance).map_or(0, |holder| holder.newest);
+        let by_instance = entry.map_or(0, |entry| entry.counted_for(&new.instance, now));
+        let counted = if holder.is_some() { by_stream } else { by_instance };
+        if (1..=counted).contains(&new.sequence) {
             return Ok(ReportEffect::Dropped);
         }
         let same = |old: &Snapshot| !old.stale && old.report == new.report && old.ttl == new.ttl;
@@ -179,15 +180,13 @@ impl Gateways {
             }
         };
         // A number is kept over reports without one.
-        let number = |before: Option<u64>| if new.sequence > 0 { new.sequence } else { before.unwrap_or(0) };
-        let before = entry.filter(|entry| entry.snapshot.instance == new.instance && now < entry.gone_at());
-        let own = source == Source::Unary || !new.instance.is_empty();
-        let counted = own.then(|| number(before.and_then(|entry| entry.counted)));
+        let number = |before| if new.sequence > 0 { new.sequence } else { before };
         if let Source::Stream(stream) = source {
-            let before = holder.filter(|holder| holder.instance == new.instance).map(|holder| holder.newest);
-            let newest = number(before);
-            self.holders.insert(key.clone(), Holder { stream, instance: Arc::clone(&new.instance), newest });
+            let holder = Holder { stream, instance: Arc::clone(&new.instance), newest: number(by_stream) };
+            self.holders.insert(key.clone(), holder);
         }
+        let is_named = source == Source::Unary || !new.instance.is_empty();
+        let counted = is_named.then(|| number(by_instance));
         let NewReport { report, instance, sequence, ttl, observed_at } = new;
         let (namespace, id) = key.clone();
         let snapshot = Arc::new(Snapshot {

@@ -46,7 +46,7 @@ fn ids() {
 
 #[test]
 fn statuses_print_as_pythons() {
-    // As json.dumps of CPython 3.11 prints them.
+    // As json.dumps of CPython 3.11 prints them, but for the number literal, which is kept as it was sent.
     let empty = r#"{"run": "idle", "queued": 0, "active_sessions": 0, "sessions_by_channel": {}, "delivery": {}, "degraded": [], "detail": ""}"#;
     assert_eq!(to_text(&Status::default()), empty);
     let full = Status {

@@ -66,10 +66,13 @@ impl World {
 
     /// `busy`, `stale busy` or `gone`.
     fn seen(&self) -> String {
-        self.gateways.get(&self.namespace, &self.id).map_or("gone".to_owned(), |snapshot| {
-            let stale = if snapshot.stale { "stale " } else { "" };
-            format!("{stale}{}", snapshot.status().map_or("error", |status| &status.run))
-        })
+        self.gateways.get(&self.namespace, &self.id).map_or_else(
+            || "gone".to_owned(),
+            |snapshot| {
+                let stale = if snapshot.stale { "stale " } else { "" };
+                format!("{stale}{}", snapshot.status().map_or("error", |status| &status.run))
+            },
+        )
     }
 }
 
