@@ -24,7 +24,10 @@ use super::{
     dial::{Alpn, Dialer, Stream},
 };
 use crate::{
-    core::probe::{ErrorClass, GrpcProbe, Outcome},
+    core::{
+        name::quote,
+        probe::{ErrorClass, GrpcProbe, Outcome},
+    },
     proto::health::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient},
 };
 
@@ -139,6 +142,12 @@ fn answer(response: Response<Incoming>) -> Result<Response<Limited<Incoming>>, F
     if response.status() != http::StatusCode::OK && !response.headers().contains_key("grpc-status") {
         let text = format!("http status {} instead of a gRPC answer", response.status());
         return Err(Failure::new(ErrorClass::Status, text));
+    }
+    // The probe accepts no compression.
+    if let Some(encoding) = response.headers().get("grpc-encoding").filter(|e| *e != "identity") {
+        let text =
+            format!("the gRPC answer is encoded as {}", quote(&String::from_utf8_lossy(encoding.as_bytes())));
+        return Err(Failure::new(ErrorClass::Protocol, text));
     }
     Ok(response.map(|body| Limited::new(body, MAX_ANSWER)))
 }
