@@ -209,3 +209,47 @@ async fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
     stream.set_nodelay(true)?;
     Ok((stream, address))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        net::{TcpListener, TcpSocket},
+        time::{Instant, timeout},
+    };
+
+    use super::*;
+
+    async fn open() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_address_gives_way_at_once() {
+        let (_listener, good) = open().await;
+        let closed = open().await.1;
+        let start = Instant::now();
+        assert_eq!(race(&[closed, closed, good]).await.unwrap().1, good);
+        assert!(start.elapsed() < STAGGER, "{:?}", start.elapsed());
+        assert_eq!(race(&[closed, closed]).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_has_its_head_start() {
+        let (_listener, good) = open().await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(1).unwrap();
+        let silent = full.local_addr().unwrap();
+        // Nobody accepts: with its queue full, the listener drops what comes.
+        let mut held = Vec::new();
+        while let Ok(stream) = timeout(STAGGER, TcpStream::connect(silent)).await {
+            held.push(stream.unwrap());
+        }
+        let start = Instant::now();
+        assert_eq!(race(&[silent, silent, good]).await.unwrap().1, good);
+        let took = start.elapsed();
+        assert!((STAGGER * 2..STAGGER * 3).contains(&took), "{took:?}");
+    }
+}
