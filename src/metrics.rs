@@ -1,1 +1,153 @@
-//! (in work)
+//! What is counted, for Prometheus. A value that is passed around; a tool's name is never a label.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    registry::Registry,
+};
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The counts of one server. Copies are one.
+#[derive(Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    registry: Registry,
+    tools: Family<ToolLabels, Gauge>,
+    probe_results: Family<ProbeLabels, Counter>,
+    rpcs: Family<RpcLabels, Counter>,
+    watchers: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabels {
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProbeLabels {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RpcLabels {
+    method: Arc<String>,
+    code: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All counts at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("toolpulse");
+        let tools = Family::default();
+        let probe_results = Family::default();
+        let rpcs = Family::default();
+        let watchers = Gauge::default();
+        registry.register("tools", "Registered tools by verdict", tools.clone());
+        registry.register("probe_results", "Finished probe runs by kind and outcome", probe_results.clone());
+        registry.register("rpcs", "Finished calls by method and status code", rpcs.clone());
+        registry.register("watchers", "Open watch streams", watchers.clone());
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The running version", version);
+        let metrics = Self { inner: Arc::new(Inner { registry, tools, probe_results, rpcs, watchers }) };
+        metrics.set_tools(0, 0, 0);
+        metrics
+    }
+
+    /// How many tools there are of each verdict.
+    pub fn set_tools(&self, available: usize, unavailable: usize, pending: usize) {
+        let counts = [("available", available), ("unavailable", unavailable), ("pending", pending)];
+        for (verdict, count) in counts {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.inner.tools.get_or_create(&ToolLabels { verdict }).set(count);
+        }
+    }
+
+    /// One probe run of this kind ended so.
+    pub fn probe_result(&self, kind: &'static str, outcome: &'static str) {
+        self.inner.probe_results.get_or_create(&ProbeLabels { kind, outcome }).inc();
+    }
+
+    /// One call ended. `method` must come from a fixed set: clients choose what they call.
+    pub fn rpc(&self, method: &Arc<String>, code: &'static str) {
+        self.inner.rpcs.get_or_create(&RpcLabels { method: Arc::clone(method), code }).inc();
+    }
+
+    /// Counts one open watch for as long as the value lives.
+    #[must_use]
+    pub fn watcher(&self) -> Watcher {
+        self.inner.watchers.inc();
+        Watcher { open: self.inner.watchers.clone() }
+    }
+
+    /// Everything, as OpenMetrics text.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.inner.registry)?;
+        Ok(out)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// One open watch.
+#[derive(Debug)]
+pub struct Watcher {
+    open: Gauge,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_is_printed_under_its_name() {
+        let metrics = Metrics::new();
+        metrics.set_tools(3, 2, 1);
+        metrics.probe_result("http", "pass");
+        metrics.probe_result("http", "pass");
+        metrics.rpc(&Arc::new("a.B/C".into()), "OK");
+        let open = metrics.watcher();
+        let closed = metrics.watcher();
+        drop(closed);
+        let text = metrics.encode().unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        for line in [
+            "toolpulse_tools{verdict=\"available\"} 3",
+            "toolpulse_tools{verdict=\"unavailable\"} 2",
+            "toolpulse_tools{verdict=\"pending\"} 1",
+            "toolpulse_probe_results_total{kind=\"http\",outcome=\"pass\"} 2",
+            "toolpulse_rpcs_total{method=\"a.B/C\",code=\"OK\"} 1",
+            "toolpulse_watchers 1",
+            &format!("toolpulse_build_info{{version=\"{version}\"}} 1"),
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        drop(open);
+        assert!(metrics.encode().unwrap().contains("toolpulse_watchers 0\n"));
+    }
+}

@@ -1,4 +1,9 @@
-//! The gRPC services, thin: parse at the edge, ask the core, reply.
+//! The gRPC services, one file each: parse, ask the core, reply. The only place where wire types live.
 
 pub mod convert;
+pub mod deadline;
+pub mod error;
+pub mod health;
 pub mod page;
+pub mod reflection;
+pub mod rpc;

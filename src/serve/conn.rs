@@ -1,0 +1,152 @@
+//! One accepted connection: plain TCP that can be cut from outside.
+//!
+//! HTTP servers end gracefully only if every peer cooperates. A peer that sent nothing, one that is frozen and one that never
+//! reads would keep them for ever, so the last word is had here, below HTTP: once the switch is thrown every read and write fails.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::{Sleep, sleep},
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
+
+use super::{FIRST_BYTE_TIMEOUT, drain::Drain};
+
+/// Who is at the other end. Every request carries it as an extension.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The peer's address.
+    pub address: SocketAddr,
+    close: CancellationToken,
+}
+
+impl Peer {
+    /// Cuts the connection, with all that runs on it. For a peer that takes nothing any more.
+    pub fn close(&self) {
+        self.close.cancel();
+    }
+}
+
+/// An accepted connection.
+pub(super) struct Conn {
+    tcp: TcpStream,
+    peer: Peer,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    silent: Option<Silent>,
+    /// Its place under the cap; free again when the connection is dropped.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The state until the first byte: nothing is lost if such a connection is closed.
+struct Silent {
+    timeout: Pin<Box<Sleep>>,
+    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Conn {
+    pub(super) fn new(
+        tcp: TcpStream,
+        address: SocketAddr,
+        drain: &Drain,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        // A token of its own: the connections do not contend for one lock, and each can be cut alone.
+        let close = drain.kill_token().child_token();
+        Self {
+            tcp,
+            closed: Box::pin(close.clone().cancelled_owned()),
+            peer: Peer { address, close },
+            silent: Some(Silent {
+                timeout: Box::pin(sleep(FIRST_BYTE_TIMEOUT)),
+                drain: Box::pin(drain.begun_token().clone().cancelled_owned()),
+            }),
+            _place: place,
+        }
+    }
+
+    /// Fails if the switch was thrown, else makes sure that the task hears of it.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.closed.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed the connection"))
+            }
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl Silent {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.timeout.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the peer sent nothing"));
+        }
+        self.drain.as_mut().poll(cx).map(|()| {
+            io::Error::new(io::ErrorKind::ConnectionAborted, "the peer sent nothing before the drain")
+        })
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.silent = None;
+        } else if let (true, Some(silent)) = (read.is_pending(), &mut self.silent) {
+            return silent.poll_end(cx).map(Err);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Conn {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+impl Connected for Conn {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
