@@ -1,44 +1,57 @@
 //! The one place where a clock is read: monotonic moments for the rules, wall time for display.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 use crate::core::time::Moment;
 
+/// A suspend shorter than this is lost in the noise of reading two clocks, and harms nobody.
+const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
+
 /// Reads both clocks. Copies agree with each other: all count from the same start.
 ///
-/// Wall times are derived from the monotonic clock and one anchor, so that a moment is always printed the same.
-#[derive(Clone, Copy, Debug)]
+/// Wall times are derived from the monotonic clock and one anchor, so that a moment is always printed the same. The monotonic
+/// clock stands still while the machine sleeps; [`Clock::absorb_sleep`] makes moments jump over that time.
+#[derive(Clone, Debug)]
 pub struct Clock {
     start: Instant,
     start_wall: SystemTime,
+    start_suspended: i64,
+    slept: Arc<AtomicI64>,
 }
 
 impl Clock {
     /// A clock that starts now.
     #[expect(clippy::disallowed_methods, reason = "the anchor of all wall times")]
     pub fn start() -> Self {
-        Self { start: Instant::now(), start_wall: SystemTime::now() }
+        Self {
+            start: Instant::now(),
+            start_wall: SystemTime::now(),
+            start_suspended: suspended(),
+            slept: Arc::default(),
+        }
     }
 
     /// Now, monotonic.
     pub fn now(&self) -> Moment {
-        self.moment(Instant::now())
+        let running = Moment::START + Instant::now().saturating_duration_since(self.start);
+        Moment::from_nanos(running.as_nanos().saturating_add(self.slept.load(Ordering::Relaxed)))
     }
 
     /// When tokio should wake for `moment`.
     pub fn instant(&self, moment: Moment) -> Instant {
-        match u64::try_from(moment.as_nanos()) {
-            // Far enough in the future to mean never, and still a valid instant.
-            Ok(n) => self.start + Duration::from_nanos(n).min(Duration::from_secs(30 * 365 * 86_400)),
-            Err(_) => self.start,
-        }
-    }
-
-    /// The moment of a tokio instant.
-    pub fn moment(&self, instant: Instant) -> Moment {
-        Moment::START + instant.saturating_duration_since(self.start)
+        let nanos = moment.as_nanos().saturating_sub(self.slept.load(Ordering::Relaxed));
+        // Far enough in the future to mean never, and still a valid instant.
+        let never = Duration::from_secs(30 * 365 * 86_400);
+        self.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)).min(never)
     }
 
     /// The wall time of a moment.
@@ -54,4 +67,25 @@ impl Clock {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
     }
+
+    /// How long the machine slept since the last call, if that is worth noticing. Moments count it from now on.
+    pub fn absorb_sleep(&self) -> Option<Duration> {
+        let slept = suspended() - self.start_suspended;
+        let before = self.slept.load(Ordering::Relaxed);
+        let more = Duration::from_nanos(u64::try_from(slept - before).unwrap_or(0));
+        if more < SHORTEST_SLEEP {
+            return None;
+        }
+        self.slept.store(slept, Ordering::Relaxed);
+        Some(more)
+    }
+}
+
+/// How long the machine was suspended since its boot, in nanoseconds.
+fn suspended() -> i64 {
+    let read = |id| {
+        let t = clock_gettime(id);
+        t.tv_sec.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec)
+    };
+    read(ClockId::Boottime) - read(ClockId::Monotonic)
 }

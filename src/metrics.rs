@@ -23,6 +23,7 @@ struct Inner {
     probe_results: Family<ProbeLabels, Counter>,
     rpcs: Family<RpcLabels, Counter>,
     watchers: Gauge,
+    prober_overloaded: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,13 +57,18 @@ impl Metrics {
         let probe_results = Family::default();
         let rpcs = Family::default();
         let watchers = Gauge::default();
+        let prober_overloaded = Gauge::default();
         registry.register("tools", "Registered tools by verdict", tools.clone());
         registry.register("probe_results", "Finished probe runs by kind and outcome", probe_results.clone());
         registry.register("rpcs", "Finished calls by method and status code", rpcs.clone());
         registry.register("watchers", "Open watch streams", watchers.clone());
+        let help = "1 while probes wait so long for a free slot that windows are stretched";
+        registry.register("prober_overloaded", help, prober_overloaded.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The running version", version);
-        let metrics = Self { inner: Arc::new(Inner { registry, tools, probe_results, rpcs, watchers }) };
+        let metrics = Self {
+            inner: Arc::new(Inner { registry, tools, probe_results, rpcs, watchers, prober_overloaded }),
+        };
         metrics.set_tools(0, 0, 0);
         metrics
     }
@@ -74,6 +80,11 @@ impl Metrics {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.inner.tools.get_or_create(&ToolLabels { verdict }).set(count);
         }
+    }
+
+    /// Whether probes wait so long for a free slot that windows are stretched.
+    pub fn set_prober_overloaded(&self, overloaded: bool) {
+        self.inner.prober_overloaded.set(i64::from(overloaded));
     }
 
     /// One probe run of this kind ended so.

@@ -61,6 +61,11 @@ impl GatewayId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Sorts before every id, and is none: where a range begins.
+    pub fn least() -> Self {
+        Self("".into())
+    }
 }
 
 impl fmt::Display for GatewayId {

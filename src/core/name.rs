@@ -76,6 +76,13 @@ impl Namespace {
     }
 }
 
+impl Namespace {
+    /// Sorts before every namespace, and is none: where a range begins.
+    pub fn least() -> Self {
+        Self("".into())
+    }
+}
+
 impl Default for Namespace {
     fn default() -> Self {
         Self(DEFAULT_NAMESPACE.into())

@@ -103,6 +103,12 @@ pub enum Refusal {
         /// The tool.
         name: String,
     },
+    /// The tool was replaced or unregistered while somebody waited for its probes.
+    #[error("tool '{name}' was replaced or unregistered meanwhile")]
+    ToolChanged {
+        /// The tool.
+        name: String,
+    },
     /// A bound is reached.
     #[error("{what}: at most {limit}")]
     Exhausted {

@@ -53,6 +53,8 @@ pub struct Happening {
     pub flipped: bool,
     /// What the checkpoint must learn.
     pub success: Success,
+    /// The outcome's name; empty where a window ended.
+    pub outcome: &'static str,
 }
 
 /// What became of a probe's last success.
@@ -64,13 +66,6 @@ pub enum Success {
     Now,
     /// A `NO` cleared it.
     Cleared,
-}
-
-/// A result that was counted.
-#[derive(Debug, Default)]
-pub struct Counted {
-    /// What happened to each tool that shares the probe.
-    pub happenings: Vec<Happening>,
 }
 
 /// All tools, the schedule of their probes, and the ends of their windows.
@@ -213,9 +208,9 @@ impl Registry {
     }
 
     /// Counts a finished run for everyone who subscribed before it started, and plans the next.
-    pub fn landed(&mut self, id: TargetId, run: &Run, now: Moment) -> Counted {
-        let Some(landed) = self.schedule.landed(id) else { return Counted::default() };
-        let mut counted = Counted::default();
+    pub fn landed(&mut self, id: TargetId, run: &Run, now: Moment) -> Vec<Happening> {
+        let Some(landed) = self.schedule.landed(id) else { return Vec::new() };
+        let mut counted = Vec::new();
         let interval = self.schedule.interval(id).unwrap_or(self.defaults.interval);
         let mut cadence = Duration::MAX;
         let mut down = true;
@@ -225,7 +220,7 @@ impl Registry {
             if !current {
                 continue;
             }
-            counted.happenings.push(self.hear(&subscriber.key, subscriber.probe, run.clone(), None, now));
+            counted.push(self.hear(&subscriber.key, subscriber.probe, run.clone(), None, now));
             if let Some(entry) = self.tools.get_mut(&subscriber.key) {
                 let probe = &mut entry.state.probes[subscriber.probe];
                 cadence = cadence.min(probe.cadence(now, interval));
@@ -281,6 +276,7 @@ impl Registry {
                     effect,
                     flipped: false,
                     success: Success::Kept,
+                    outcome: "",
                 });
             }
             if entry.state.settle(now)
@@ -316,9 +312,16 @@ impl Registry {
         self.schedule.sweep(now, spread);
     }
 
-    /// How many targets are probed.
-    pub fn targets(&self) -> usize {
-        self.schedule.len()
+    /// All targets that are probed.
+    pub fn target_ids(&self) -> impl Iterator<Item = TargetId> {
+        self.schedule.ids()
+    }
+
+    /// Gives up a run in flight as if it had never started; it is due again at once.
+    pub fn abandon(&mut self, id: TargetId, now: Moment) {
+        if self.schedule.landed(id).is_some() {
+            self.schedule.rearm(id, Duration::ZERO, false, now);
+        }
     }
 
     /// When the next run of a probe is planned.
@@ -334,10 +337,17 @@ impl Registry {
         ttl: Option<Duration>,
         now: Moment,
     ) -> Happening {
-        let quiet =
-            |effect, flipped, success| Happening { key: key.clone(), probe, effect, flipped, success };
+        let outcome = run.outcome.label();
+        let happening = |effect, flipped, success| Happening {
+            key: key.clone(),
+            probe,
+            effect,
+            flipped,
+            success,
+            outcome,
+        };
         let Some(entry) = self.tools.get_mut(key) else {
-            return quiet(Effect::Quiet, false, Success::Kept);
+            return happening(Effect::Quiet, false, Success::Kept);
         };
         let success = match (&run.outcome, entry.state.probes[probe].last_success()) {
             (Outcome::Pass, _) => Success::Now,
@@ -347,7 +357,7 @@ impl Registry {
         let effect = entry.state.probes[probe].result(run, ttl, now, &entry.windows);
         let flipped = entry.state.settle(now);
         self.note_window(key);
-        quiet(effect, flipped, success)
+        happening(effect, flipped, success)
     }
 
     fn note_window(&mut self, key: &ToolKey) {

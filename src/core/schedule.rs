@@ -256,14 +256,9 @@ impl Schedule {
         self.targets.get(&id).is_some_and(|t| t.place == Place::Queued)
     }
 
-    /// How many targets there are.
-    pub fn len(&self) -> usize {
-        self.targets.len()
-    }
-
-    /// Whether there is nothing to probe.
-    pub fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+    /// All targets.
+    pub fn ids(&self) -> impl Iterator<Item = TargetId> {
+        self.targets.keys().copied()
     }
 
     /// The smallest interval that a target's subscribers ask for.

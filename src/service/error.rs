@@ -142,6 +142,7 @@ fn tell(refusal: &Refusal) -> Told {
         Refusal::NoProbes { name } => {
             told(Code::FailedPrecondition, "NO_PROBES", vec![("name", name.clone())])
         }
+        Refusal::ToolChanged { name } => told(Code::Aborted, "TOOL_CHANGED", vec![("name", name.clone())]),
         Refusal::Exhausted { reason, what, limit } => {
             told(Code::ResourceExhausted, reason, vec![("what", what.clone()), ("limit", limit.to_string())])
         }
@@ -260,6 +261,7 @@ mod tests {
                 false,
             ),
             (Refusal::NoProbes { name: s("n") }, Code::FailedPrecondition, "NO_PROBES", false),
+            (Refusal::ToolChanged { name: s("n") }, Code::Aborted, "TOOL_CHANGED", false),
             (
                 Refusal::Exhausted { reason: "TOO_MANY_TOOLS", what: s("tools"), limit: 7 },
                 Code::ResourceExhausted,

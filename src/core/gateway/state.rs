@@ -285,22 +285,21 @@ impl Gateways {
         self.namespaces.values().flat_map(BTreeMap::values).map(|entry| &entry.snapshot)
     }
 
-    /// What to keep over a restart, each with the moment of its newest report.
-    pub fn saved(&self) -> impl Iterator<Item = (Saved, Moment)> {
-        self.namespaces.values().flat_map(BTreeMap::values).map(|entry| {
-            let snapshot = &entry.snapshot;
-            let saved = Saved {
-                namespace: snapshot.namespace.clone(),
-                id: snapshot.id.clone(),
-                report: snapshot.report.clone(),
-                sequence: snapshot.sequence,
-                instance: Arc::clone(&snapshot.instance),
-                counted: entry.counted,
-                ttl: snapshot.ttl,
-                observed_at: snapshot.observed_at,
-            };
-            (saved, snapshot.received)
-        })
+    /// What to keep of a gateway over a restart, with the moment of its newest report.
+    pub fn saved(&self, namespace: &Namespace, id: &GatewayId) -> Option<(Saved, Moment)> {
+        let entry = self.namespaces.get(namespace)?.get(id)?;
+        let snapshot = &entry.snapshot;
+        let saved = Saved {
+            namespace: snapshot.namespace.clone(),
+            id: snapshot.id.clone(),
+            report: snapshot.report.clone(),
+            sequence: snapshot.sequence,
+            instance: Arc::clone(&snapshot.instance),
+            counted: entry.counted,
+            ttl: snapshot.ttl,
+            observed_at: snapshot.observed_at,
+        };
+        Some((saved, snapshot.received))
     }
 
     /// Takes back a gateway after a restart; `age`: how long ago its newest report came. It is served stale until it is heard

@@ -113,6 +113,21 @@ impl<'a> Plan<'a> {
         Planned { changes: self.changes, generation: self.generation, collisions: self.collisions }
     }
 
+    /// How many tools change.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Takes over nothing but the collisions of a trial that is given up.
+    pub fn keep_collisions(&mut self, trial: Self) {
+        self.collisions = trial.collisions;
+    }
+
     /// The tool as it will be.
     pub fn get(&self, key: &ToolKey) -> Option<&Arc<StoredTool>> {
         match self.changes.get(key) {

@@ -316,6 +316,6 @@ fn errors_of_a_shared_probe_hit_each_tool_by_its_own_windows() {
     let start = world.registry.start_due(at(50.0)).remove(0);
     let counted =
         world.registry.landed(start.id, &run(Outcome::error(ErrorClass::Timeout, "timeout")), at(50.0));
-    assert_eq!(counted.happenings.len(), 2);
+    assert_eq!(counted.len(), 2);
     assert_eq!((world.verdict("short"), world.verdict("long")), (Verdict::Unavailable, Verdict::Available));
 }

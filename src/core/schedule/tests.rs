@@ -140,7 +140,7 @@ fn detaching_the_last_subscriber_cancels_and_frees_the_slot() {
     assert!(!schedule.detach(id, &subscriber(0)), "others share the run");
     assert!(schedule.detach(id, &subscriber(1)));
     assert!(schedule.landed(id).is_none(), "a late result lands nowhere");
-    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.len()), (0, 0, 0));
+    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.targets.len()), (0, 0, 0));
     let again = schedule.attach(subscriber(0), &tcp(1), &owner(), TERMS, at(1.0));
     assert_ne!(again, id, "ids are never reused");
     assert_eq!(schedule.next_due(), Some(at(1.0)));

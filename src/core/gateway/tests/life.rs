@@ -235,7 +235,9 @@ fn restored_gateways_are_stale_until_heard() {
     before.id = GatewayId::parse("streamed").unwrap();
     before.open(1);
     assert_eq!(before.stream(1, "queued", 9), Ok(ReportEffect::Changed));
-    let saved: Vec<Saved> = before.gateways.saved().map(|(saved, _)| saved).collect();
+    let all: Vec<_> = before.gateways.all().map(|s| (s.namespace.clone(), s.id.clone())).collect();
+    let saved: Vec<Saved> =
+        all.iter().map(|(namespace, id)| before.gateways.saved(namespace, id).unwrap().0).collect();
     let json = serde_json::to_string(&saved).unwrap();
     let saved: Vec<Saved> = serde_json::from_str(&json).unwrap();
 

@@ -1,0 +1,175 @@
+//! Lists over catalogs that are put together by hand.
+
+use std::collections::BTreeMap;
+
+use super::{listing::Stage, *};
+use crate::{
+    core::{
+        allowlist::{Environment, RequestAllowlist},
+        availability::{Defaults, ProbeState, Verdict},
+        probe::{ErrorClass, Outcome, ProbeKind, ProbeSpec},
+        registry::{Registry, Report},
+        tool::{GivenWindows, StoredTool, ToolSpec, spec_hash},
+    },
+    render::Format,
+};
+
+fn key(name: &str) -> ToolKey {
+    ToolKey { namespace: Namespace::default(), name: ToolName::parse(name).unwrap() }
+}
+
+fn stored(name: &str, generation: u64, probed: bool) -> Arc<StoredTool> {
+    let report = ProbeSpec { name: "report".into(), kind: ProbeKind::Report };
+    let spec = ToolSpec {
+        name: ToolName::parse(name).unwrap(),
+        title: String::new(),
+        description: format!("does {name}"),
+        input_schema: String::new(),
+        output_schema: String::new(),
+        endpoint: String::new(),
+        annotations: String::new(),
+        extra: String::new(),
+        labels: BTreeMap::new(),
+        probes: probed.then_some(report).into_iter().collect(),
+        windows: GivenWindows::default(),
+    };
+    Arc::new(StoredTool {
+        key: key(name),
+        spec_hash: spec_hash(&spec),
+        spec: Arc::new(spec),
+        owner: "a".into(),
+        generation,
+        from_manifest: false,
+        create_time_ms: 0,
+        update_time_ms: 0,
+    })
+}
+
+/// A registry and the catalog that shows it.
+struct World {
+    registry: Registry,
+    catalog: Catalog,
+    server: ServerAllowlist,
+}
+
+impl World {
+    fn new(allowed_tools: Option<&str>, builtin: bool) -> Self {
+        let environment =
+            Environment { allowed_tools: allowed_tools.map(str::to_owned), ..Environment::default() };
+        let (server, _) = ServerAllowlist::from_environment(&environment).unwrap();
+        let registry = Registry::new(Defaults::default());
+        Self { registry, catalog: Catalog::empty("e".into(), 0, builtin), server }
+    }
+
+    fn put(&mut self, name: &str, probed: bool) {
+        self.registry.put(stored(name, 1, probed), None, |_, _| ProbeState::pending(), Moment::START);
+        self.show(name, true);
+    }
+
+    fn show(&mut self, name: &str, visible: bool) {
+        let key = key(name);
+        let before = self.catalog.get(&key).map(Arc::clone);
+        let tool = CatalogTool::new(self.registry.get(&key).unwrap(), &self.registry, before.as_deref());
+        self.catalog.put(tool, visible);
+    }
+
+    fn report(&mut self, name: &str, outcome: Outcome) {
+        let report = Report { key: key(name), probe: String::new(), outcome, ttl: None, generation: None };
+        let flipped = self.registry.report(report, Moment::START).unwrap().flipped;
+        self.show(name, flipped);
+    }
+
+    fn list(&self, format: Format, allowed: Option<&[&str]>) -> (Vec<String>, Arc<Listing>) {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let allowed = allowed.map(|a| RequestAllowlist::parse(&names(a)).unwrap());
+        let selection = Selection { namespace: Namespace::default(), format, allowed };
+        let listing = self.catalog.list(&selection, &self.server);
+        let shown = listing.tools.iter().map(|t| t.stored.key.name.to_string()).collect();
+        (shown, listing)
+    }
+}
+
+#[test]
+fn a_list_holds_what_works_and_is_allowed() {
+    let mut world = World::new(Some("a,b,c"), false);
+    for (name, probed) in [("c", true), ("a", false), ("d", false), ("b", true)] {
+        world.put(name, probed);
+    }
+    assert_eq!(world.list(Format::Mcp, None).0, ["a"]);
+    world.report("b", Outcome::Pass);
+    assert_eq!(world.list(Format::Mcp, None).0, ["a", "b"]);
+    assert_eq!(world.list(Format::Mcp, Some(&["b", "d", "nope"])).0, ["b"], "the layers intersect");
+    world.report("b", Outcome::no("PROBE_SAID_NO", "quota"));
+    assert_eq!(world.list(Format::Mcp, None).0, ["a"]);
+    world.catalog.remove(&key("a"));
+    assert_eq!(world.list(Format::Mcp, None).1.tools_json, "[]");
+}
+
+#[test]
+fn equal_content_is_an_equal_etag_and_formats_differ() {
+    let build = |names: &[&str]| {
+        let mut world = World::new(None, false);
+        names.iter().for_each(|name| world.put(name, false));
+        let (_, mcp) = world.list(Format::Mcp, None);
+        let (_, openai) = world.list(Format::OpenAiChat, None);
+        (mcp.etag.clone(), mcp.tools_json.clone(), openai.etag.clone())
+    };
+    let one = build(&["x", "y.z", "a"]);
+    assert_eq!(one, build(&["y.z", "a", "x"]));
+    assert_ne!(one.0, one.2);
+    assert_ne!(one.0, build(&["x", "a"]).0);
+    let parsed: serde_json::Value = serde_json::from_str(&one.1).unwrap();
+    assert_eq!(parsed.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_list_is_kept_until_what_is_visible_changes() {
+    let mut world = World::new(None, false);
+    world.put("a", true);
+    world.report("a", Outcome::Pass);
+    let (_, first) = world.list(Format::Mcp, None);
+    world.report("a", Outcome::Pass);
+    assert!(
+        Arc::ptr_eq(&first, &world.list(Format::Mcp, None).1),
+        "a result that flips nothing keeps the list"
+    );
+    world.report("a", Outcome::no("PROBE_SAID_NO", "x"));
+    assert!(!Arc::ptr_eq(&first, &world.list(Format::Mcp, None).1));
+}
+
+#[test]
+fn hidden_tools_say_which_stage_hides_them() {
+    let mut world = World::new(Some("a,b"), false);
+    for (name, probed) in [("a", true), ("b", false), ("z", false)] {
+        world.put(name, probed);
+    }
+    let selection = Selection { namespace: Namespace::default(), format: Format::Mcp, allowed: None };
+    let stages: Vec<_> = world
+        .catalog
+        .hidden(&selection, &world.server)
+        .map(|h| (h.tool.stored.key.name.to_string(), h.stage))
+        .collect();
+    assert_eq!(stages, [("a".to_owned(), Stage::Availability), ("z".to_owned(), Stage::ServerAllowlist)]);
+}
+
+#[test]
+fn the_built_in_tool_is_shown_unless_one_is_registered_under_its_name() {
+    let mut world = World::new(None, true);
+    assert_eq!(world.list(Format::Mcp, None).0, ["gateway_status"]);
+    assert_eq!(world.list(Format::Mcp, Some(&["a"])).0, Vec::<String>::new());
+    world.put("gateway_status", true);
+    assert_eq!(world.list(Format::Mcp, None).0, Vec::<String>::new(), "the registered one is pending");
+}
+
+#[test]
+fn reasons_name_the_probe() {
+    let mut world = World::new(None, false);
+    world.put("a", true);
+    let reason = |world: &World| world.catalog.get(&key("a")).unwrap().status.trouble.clone().unwrap();
+    assert_eq!(reason(&world).reason, "NEVER_PROBED");
+    world.report("a", Outcome::error(ErrorClass::Reported, "import failed"));
+    let trouble = reason(&world);
+    assert_eq!((trouble.reason.as_str(), trouble.class), ("PROBE_ERROR", Some(ErrorClass::Reported)));
+    assert_eq!(trouble.message, "probe 'report': import failed");
+    assert_eq!(world.catalog.get(&key("a")).unwrap().status.verdict, Verdict::Unavailable);
+}

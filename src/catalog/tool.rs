@@ -1,0 +1,210 @@
+//! One tool as readers see it: what is durable, what is observed, and its definitions in the forms that were asked for.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use crate::{
+    core::{
+        availability::{ToolState, Verdict, Windows},
+        hash::ContentHash,
+        name::{Namespace, ToolKey, ToolName},
+        probe::{ErrorClass, Outcome},
+        registry::{Entry, Registry},
+        time::Moment,
+        tool::{GivenWindows, StoredTool, ToolSpec},
+    },
+    render::Format,
+};
+
+/// One tool as readers see it.
+#[derive(Debug)]
+pub struct CatalogTool {
+    /// What is durable.
+    pub stored: Arc<StoredTool>,
+    /// What is observed.
+    pub status: Status,
+    /// The windows in force.
+    pub windows: Windows,
+    definitions: Arc<Definitions>,
+}
+
+/// What is observed of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What agents see.
+    pub verdict: Verdict,
+    /// Available by a last success alone.
+    pub last_good: bool,
+    /// Why it is not plainly available: code, text and class.
+    pub trouble: Option<Trouble>,
+    /// When the verdict last changed.
+    pub since: Moment,
+    /// In the spec's order.
+    pub probes: Vec<ProbeStatus>,
+}
+
+/// Why a tool or a probe is not plainly available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// UPPER_SNAKE.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// Where it is an error.
+    pub class: Option<ErrorClass>,
+}
+
+/// What is known of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its own verdict.
+    pub verdict: Verdict,
+    /// A success stands in for errors.
+    pub last_good: bool,
+    /// The newest outcome.
+    pub outcome: Option<Outcome>,
+    /// When it last passed.
+    pub last_success: Option<Moment>,
+    /// When the newest run ended.
+    pub last_probe: Option<Moment>,
+    /// How long it took.
+    pub duration: Duration,
+    /// The address it connected to.
+    pub address: Option<std::net::SocketAddr>,
+    /// When the next run is due.
+    pub next: Option<Moment>,
+    /// Errors in a row.
+    pub consecutive_errors: u32,
+}
+
+/// A tool's definition in one format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The name inside it.
+    pub exposed_name: String,
+    /// Compact JSON text.
+    pub json: String,
+    /// Hash of everything that an agent sees of the tool in this format.
+    pub digest: [u8; 32],
+}
+
+/// Made on the first use of a format, kept while the spec stays the same.
+#[derive(Debug, Default)]
+struct Definitions([OnceLock<Definition>; Format::ALL.len()]);
+
+impl CatalogTool {
+    /// The tool as the registry knows it now. `before` lends its definitions, if the spec is still the same.
+    pub fn new(entry: &Entry, registry: &Registry, before: Option<&Self>) -> Self {
+        let same_spec = before
+            .filter(|b| b.stored.spec_hash == entry.stored.spec_hash && b.stored.key == entry.stored.key);
+        Self {
+            stored: Arc::clone(&entry.stored),
+            status: status(entry, registry),
+            windows: entry.windows,
+            definitions: same_spec.map_or_else(Arc::default, |b| Arc::clone(&b.definitions)),
+        }
+    }
+
+    /// Whether agents may see it, as far as it itself is concerned.
+    pub fn is_available(&self) -> bool {
+        self.status.verdict == Verdict::Available
+    }
+
+    /// Its definition in a format.
+    pub fn definition(&self, format: Format) -> &Definition {
+        self.definitions.0[format as usize].get_or_init(|| {
+            let key = &self.stored.key;
+            let exposed_name = format.exposed_name(key).into_owned();
+            let json = format.definition(key, &self.stored.spec);
+            let mut hash = ContentHash::new("toolpulse definition 1");
+            hash.text(key.name.as_str()).text(&exposed_name).text(&self.stored.spec_hash).text(&json);
+            Definition { exposed_name, json, digest: hash.finish() }
+        })
+    }
+}
+
+/// The `gateway_status` tool that agents may be shown: no arguments, always available, in every namespace.
+pub(super) fn builtin_gateway_status() -> CatalogTool {
+    let name = ToolName::parse("gateway_status").unwrap_or_else(|_| unreachable!("a valid name"));
+    let spec = ToolSpec {
+        name: name.clone(),
+        title: String::new(),
+        description: "Report the gateway's live self-state (read-only).".to_owned(),
+        input_schema: r#"{"type":"object","properties":{},"required":[]}"#.to_owned(),
+        output_schema: String::new(),
+        endpoint: String::new(),
+        annotations: r#"{"readOnlyHint":true}"#.to_owned(),
+        extra: String::new(),
+        labels: BTreeMap::new(),
+        probes: Vec::new(),
+        windows: GivenWindows::default(),
+    };
+    let (windows, _) = Windows::clamp(&spec.windows, &Default::default());
+    let stored = StoredTool {
+        key: ToolKey { namespace: Namespace::default(), name },
+        spec_hash: crate::core::tool::spec_hash(&spec),
+        spec: Arc::new(spec),
+        owner: "toolpulse".into(),
+        generation: 0,
+        from_manifest: false,
+        create_time_ms: 0,
+        update_time_ms: 0,
+    };
+    let state = ToolState::new(Vec::new(), Moment::START);
+    let status = Status {
+        verdict: state.verdict(),
+        last_good: false,
+        trouble: None,
+        since: state.since(),
+        probes: Vec::new(),
+    };
+    CatalogTool { stored: Arc::new(stored), status, windows, definitions: Arc::default() }
+}
+
+fn status(entry: &Entry, registry: &Registry) -> Status {
+    let state = &entry.state;
+    let probes = entry.stored.spec.probes.iter().zip(&state.probes).enumerate();
+    let probes = probes.map(|(index, (spec, probe))| ProbeStatus {
+        name: Arc::clone(&spec.name),
+        verdict: probe.verdict(),
+        last_good: probe.last_good(),
+        outcome: probe.newest().map(|n| n.outcome.clone()),
+        last_success: probe.last_success(),
+        last_probe: probe.newest().map(|n| n.at),
+        duration: probe.newest().map_or(Duration::ZERO, |n| n.duration),
+        address: probe.newest().and_then(|n| n.address),
+        next: registry.due(entry, index),
+        consecutive_errors: probe.consecutive_errors(),
+    });
+    Status {
+        verdict: state.verdict(),
+        last_good: state.last_good(),
+        trouble: trouble(entry),
+        since: state.since(),
+        probes: probes.collect(),
+    }
+}
+
+fn trouble(entry: &Entry) -> Option<Trouble> {
+    let index = entry.state.culprit()?;
+    let name = &entry.stored.spec.probes[index].name;
+    let Some((class, why)) = entry.state.probes[index].trouble() else {
+        let message = match entry.state.verdict() {
+            Verdict::Pending => format!("probe '{name}' was never asked yet"),
+            _ => format!("probe '{name}' has no result since the restart; its last success still counts"),
+        };
+        let reason = if entry.state.verdict() == Verdict::Pending { "NEVER_PROBED" } else { "LAST_GOOD" };
+        return Some(Trouble { reason: reason.to_owned(), message, class: None });
+    };
+    let reason = if class.is_some() { "PROBE_ERROR" } else { &*why.reason };
+    let message = crate::core::name::clean(
+        &format!("probe '{name}': {}", why.message),
+        crate::core::probe::MAX_MESSAGE,
+    );
+    Some(Trouble { reason: reason.to_owned(), message, class: *class })
+}

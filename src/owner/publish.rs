@@ -1,0 +1,232 @@
+//! What changed since the last catalog, and how it becomes the next one.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Catalog, Owner, writes::Finish};
+use crate::{
+    catalog::CatalogTool,
+    core::{
+        availability::Effect,
+        name::ToolKey,
+        registry::{Happening, Success},
+        time::Moment,
+    },
+    store::{Soft, Stamp, StoreError},
+};
+
+/// Revisions are reserved in blocks, so that a flip costs no write. A block lasts for weeks.
+const REVISION_BLOCK: u64 = 1_000_000;
+
+type Ack = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// What the next catalog must show, and who waits for it.
+pub(super) struct Dirty {
+    tools: BTreeMap<ToolKey, bool>,
+    collisions: bool,
+    pub(super) gateways: bool,
+    /// Readers may be told, with the next catalog, that the registry is settled.
+    pub(super) settles: bool,
+    moved: bool,
+    revision: u64,
+    reserved: u64,
+    finishes: Vec<Finish>,
+    /// Clearings of last successes on their way to the store. Nothing is published meanwhile: what said no must not come
+    /// back by a crash after somebody saw it hidden.
+    clearing: VecDeque<Ack>,
+    successes: HashMap<(ToolKey, usize), Passed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    at: Moment,
+    generation: u64,
+    ttl: Option<Duration>,
+}
+
+impl Dirty {
+    /// Nothing, after `revision`; so many are reserved already.
+    pub(super) fn new(revision: u64) -> Self {
+        Self {
+            tools: BTreeMap::new(),
+            collisions: false,
+            gateways: false,
+            settles: false,
+            moved: false,
+            revision,
+            reserved: revision,
+            finishes: Vec::new(),
+            clearing: VecDeque::new(),
+            successes: HashMap::new(),
+        }
+    }
+
+    /// A tool changed. `visible`: what agents may see did.
+    pub(super) fn tool(&mut self, key: ToolKey, visible: bool) {
+        *self.tools.entry(key).or_default() |= visible;
+        self.moved |= visible;
+    }
+
+    pub(super) fn revision_moves(&mut self) {
+        self.moved = true;
+    }
+
+    pub(super) fn collisions(&mut self) {
+        self.collisions = true;
+    }
+
+    /// Callers to tell once reads show what they did.
+    pub(super) fn finish_later(&mut self, finishes: impl IntoIterator<Item = Finish>) {
+        self.finishes.extend(finishes);
+    }
+
+    /// A success of a generation that is no more must not be saved.
+    pub(super) fn forget_stale_success(&mut self, key: &ToolKey, generation: Option<u64>) {
+        self.successes.retain(|(of, _), passed| of != key || Some(passed.generation) == generation);
+    }
+
+    /// Waits until the oldest clearing is stored. Dropping the future loses nothing.
+    pub(super) async fn cleared(&mut self) -> Option<()> {
+        let Some(oldest) = self.clearing.front_mut() else { return std::future::pending().await };
+        if let Err(error) = oldest.as_mut().await {
+            tracing::warn!(%error, "a cleared success could not be stored; it may count again after a crash");
+        }
+        self.clearing.pop_front();
+        Some(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+            && !self.collisions
+            && !self.gateways
+            && !self.settles
+            && !self.moved
+            && self.finishes.is_empty()
+    }
+}
+
+impl fmt::Debug for Dirty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dirty").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+impl Owner {
+    /// Reserves the first block of revisions. Nothing may be published before.
+    pub(super) async fn reserve_first_block(&mut self) -> Result<(), StoreError> {
+        let up_to = self.dirty.revision + REVISION_BLOCK;
+        self.store.reserve_revisions(up_to).await?;
+        self.dirty.reserved = up_to;
+        Ok(())
+    }
+
+    /// Publishes what changed and tells those who wait for it.
+    pub(super) fn publish(&mut self) {
+        if self.dirty.is_empty() || !self.dirty.clearing.is_empty() {
+            return;
+        }
+        let mut catalog = Catalog::clone(&self.publisher.current());
+        if std::mem::take(&mut self.dirty.moved) {
+            self.dirty.revision += 1;
+            self.reserve_more();
+        }
+        catalog.revision = self.dirty.revision;
+        for (key, visible) in std::mem::take(&mut self.dirty.tools) {
+            match self.registry.get(&key) {
+                Some(entry) => {
+                    let before = catalog.get(&key).map(Arc::clone);
+                    let tool = CatalogTool::new(entry, &self.registry, before.as_deref());
+                    catalog.put(tool, visible);
+                }
+                None => catalog.remove(&key),
+            }
+        }
+        self.publish_gateways(&mut catalog);
+        if std::mem::take(&mut self.dirty.collisions) {
+            catalog.collisions = Arc::new(self.collisions.clone());
+        }
+        catalog.next_window_end = self.registry.next_window_end();
+        self.publisher.publish(catalog);
+        if self.settling.is_none() {
+            self.publisher.announce();
+            self.publisher.set_settled(true);
+        }
+        self.dirty.settles = false;
+        for finish in std::mem::take(&mut self.dirty.finishes) {
+            finish(Ok(self.dirty.revision));
+        }
+    }
+
+    /// Logs a happening, and remembers what reads and the checkpoint must show of it.
+    pub(super) fn note(&mut self, happening: &Happening, ttl: Option<Duration>, now: Moment) {
+        let Happening { key, probe, effect, flipped, success, outcome: _ } = happening;
+        self.dirty.tool(key.clone(), *flipped);
+        let Some(entry) = self.registry.get(key) else { return };
+        let generation = entry.stored.generation;
+        let name = &key.name;
+        let why = entry.state.probes[*probe].trouble().map(|(_, why)| Arc::clone(&why.message));
+        let reason = why.as_deref().unwrap_or_default();
+        match effect {
+            Effect::Quiet => {}
+            Effect::Up => tracing::info!(tool = %key, probe, "probe passes"),
+            Effect::LastGood => tracing::debug!(
+                "Availability check failed for tool '{name}' but serving last-good within grace window: {reason}"
+            ),
+            Effect::SaidNo => tracing::debug!("Tool '{name}' unavailable: {reason}"),
+            Effect::Failed => tracing::warn!("Availability check failed for tool '{name}': {reason}"),
+        }
+        match success {
+            Success::Kept => {}
+            Success::Now => {
+                self.dirty.successes.insert((key.clone(), *probe), Passed { at: now, generation, ttl });
+            }
+            Success::Cleared => {
+                self.dirty.successes.remove(&(key.clone(), *probe));
+                let probe = Arc::clone(&entry.stored.spec.probes[*probe].name);
+                let clear = Soft::ClearSuccess { key: key.clone(), probe };
+                self.dirty.clearing.push_back(Box::pin(self.store.soft(vec![clear])));
+            }
+        }
+    }
+
+    /// Saves the successes and gateways that are new since the last time.
+    pub(super) fn checkpoint(&mut self, now: Moment) {
+        let stamp = Stamp::now();
+        let mut changes: Vec<Soft> = Vec::new();
+        for ((key, probe), passed) in std::mem::take(&mut self.dirty.successes) {
+            let Some(entry) = self.registry.get(&key) else { continue };
+            let probe = Arc::clone(&entry.stored.spec.probes[probe].name);
+            let at = stamp.earlier(now.since(passed.at));
+            changes.push(Soft::Success { key, generation: passed.generation, probe, at, ttl: passed.ttl });
+        }
+        self.save_gateways(&mut changes);
+        if changes.is_empty() {
+            return;
+        }
+        let saved = self.store.soft(changes);
+        tokio::spawn(async move {
+            if let Err(error) = saved.await {
+                tracing::warn!(%error, "a checkpoint could not be stored; a restart may hide tools for a moment");
+            }
+        });
+    }
+
+    fn reserve_more(&mut self) {
+        if self.dirty.revision + REVISION_BLOCK / 2 < self.dirty.reserved {
+            return;
+        }
+        self.dirty.reserved += REVISION_BLOCK;
+        let reserved = self.store.reserve_revisions(self.dirty.reserved);
+        tokio::spawn(async move {
+            if let Err(error) = reserved.await {
+                tracing::warn!(%error, "revisions could not be reserved; half a block is left");
+            }
+        });
+    }
+}

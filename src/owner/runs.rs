@@ -1,0 +1,136 @@
+//! Runs of probes: started when due, cancelled with their last subscriber, counted when they land.
+
+use std::time::Duration;
+
+use tokio::task::{Id, JoinError};
+
+use super::{
+    Owner,
+    command::{ProbeAnswer, Reply},
+};
+use crate::core::{
+    name::ToolKey,
+    probe::{ErrorClass, Outcome, Run},
+    refusal::Refusal,
+    registry::Report,
+    schedule::TargetId,
+    time::Moment,
+};
+
+/// Somebody who waits for the runs of one tool.
+#[derive(Debug)]
+pub(super) struct ProbeWaiter {
+    key: ToolKey,
+    generation: u64,
+    pending: Vec<TargetId>,
+    reply: Reply<ProbeAnswer>,
+}
+
+/// What a finished task brings: the target, the probe's kind for the metrics, and the run.
+pub(super) type Landing = (TargetId, &'static str, Run);
+
+impl Owner {
+    /// Starts what is due and has a free slot.
+    pub(super) fn start_runs(&mut self, now: Moment) {
+        for start in self.registry.start_due(now) {
+            let prober = self.prober.clone();
+            let id = start.id;
+            let task = self.runs.spawn(async move {
+                let run = prober.run(&start.kind, start.timeout).await;
+                (start.id, start.kind.label(), run)
+            });
+            self.flying.insert(id, task);
+        }
+    }
+
+    /// Takes the result of a finished task, unless it was given up meanwhile.
+    pub(super) fn landed(&mut self, landing: Result<(Id, Landing), JoinError>) {
+        let now = self.clock.now();
+        self.notice_standstill(now);
+        let (task, (id, kind, run)) = match landing {
+            Ok(landing) => landing,
+            Err(error) => {
+                let task = error.id();
+                let Some((&id, _)) = self.flying.iter().find(|(_, handle)| handle.id() == task) else {
+                    return;
+                };
+                tracing::error!(%error, "a probe run crashed");
+                let outcome = Outcome::error(ErrorClass::Protocol, "the probe crashed");
+                (task, (id, "crashed", Run { outcome, duration: Duration::ZERO, address: None }))
+            }
+        };
+        if self.flying.get(&id).is_none_or(|handle| handle.id() != task) {
+            return;
+        }
+        self.flying.remove(&id);
+        self.metrics.probe_result(kind, run.outcome.label());
+        let counted = self.registry.landed(id, &run, now);
+        for happening in &counted {
+            self.note(happening, None, now);
+        }
+        self.settled_target(id);
+        let heard = |waiter: &ProbeWaiter| counted.iter().any(|h| h.key == waiter.key);
+        for waiter in self.probe_waiters.iter_mut().filter(|w| heard(w)) {
+            waiter.pending.retain(|pending| *pending != id);
+        }
+        self.answer_waiters(|waiter| waiter.pending.is_empty());
+    }
+
+    /// Runs a tool's probes now; the caller is told when all have landed.
+    pub(super) fn probe_now(&mut self, key: ToolKey, reply: Reply<ProbeAnswer>, now: Moment) {
+        let targets = match self.registry.request(&key, now) {
+            Ok(targets) => targets,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
+        let generation = self.registry.get(&key).map_or(0, |entry| entry.stored.generation);
+        let mut pending: Vec<TargetId> = targets.into_iter().flatten().collect();
+        pending.dedup();
+        self.probe_waiters.push(ProbeWaiter { key, generation, pending, reply });
+        self.answer_waiters(|waiter| waiter.pending.is_empty());
+    }
+
+    /// Counts a pushed result; the caller is told when reads show it.
+    pub(super) fn report(&mut self, report: Report, reply: Reply<u64>, now: Moment) {
+        let ttl = report.ttl;
+        match self.registry.report(report, now) {
+            Ok(happening) => {
+                self.note(&happening, ttl, now);
+                self.metrics.probe_result("report", happening.outcome);
+                self.dirty.finish_later([
+                    Box::new(move |outcome| drop(reply.send(outcome))) as super::writes::Finish
+                ]);
+            }
+            Err(refusal) => drop(reply.send(Err(refusal))),
+        }
+    }
+
+    /// Ends the run of a target that nobody wants any more.
+    pub(super) fn cancel_run(&mut self, id: TargetId) {
+        if let Some(task) = self.flying.remove(&id) {
+            task.abort();
+        }
+        self.settled_target(id);
+    }
+
+    /// Tells those who wait for a tool that is gone or replaced.
+    pub(super) fn drop_waiters(&mut self) {
+        let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.probe_waiters)
+            .into_iter()
+            .partition(|w| self.registry.get(&w.key).is_none_or(|e| e.stored.generation != w.generation));
+        self.probe_waiters = left;
+        for waiter in gone {
+            let refusal = Refusal::ToolChanged { name: waiter.key.name.to_string() };
+            drop(waiter.reply.send(Err(refusal)));
+        }
+    }
+
+    fn answer_waiters(&mut self, ready: impl Fn(&ProbeWaiter) -> bool) {
+        let (done, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.probe_waiters).into_iter().partition(ready);
+        self.probe_waiters = left;
+        self.dirty.finish_later(done.into_iter().map(|waiter| {
+            Box::new(move |outcome: Result<u64, Refusal>| drop(waiter.reply.send(outcome.map(|_| ()))))
+                as super::writes::Finish
+        }));
+    }
+}

@@ -1,0 +1,74 @@
+//! Settling: after a start, and after the process or the machine stood still, what is known is too old to judge by. Everything
+//! is asked at once; until that sweep ends, or 5 s passed, no window ends and no list is answered.
+
+use std::{collections::HashSet, time::Duration};
+
+use super::{HOUSEKEEPING, Owner};
+use crate::core::{schedule::TargetId, time::Moment};
+
+/// How long a sweep may take before the registry answers with what it knows.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Standing still for longer than this makes ages meaningless.
+const STANDSTILL: Duration = Duration::from_secs(2);
+/// A sweep starts so many probes a second, at most: 10,000 within 3 s.
+const STARTS_PER_SECOND: f64 = 3_300.0;
+/// Later starts would not land before the sweep's end.
+const LONGEST_SPREAD: Duration = Duration::from_secs(3);
+
+/// A sweep under way.
+#[derive(Debug)]
+pub(super) struct Settling {
+    /// When it ends at the latest.
+    pub(super) until: Moment,
+    waiting: HashSet<TargetId>,
+}
+
+impl Owner {
+    /// Asks everything at once, spread.
+    pub(super) fn begin_settling(&mut self, now: Moment) {
+        let waiting: HashSet<TargetId> = self.registry.target_ids().collect();
+        let spread = Duration::from_secs_f64(waiting.len() as f64 / STARTS_PER_SECOND).min(LONGEST_SPREAD);
+        self.registry.sweep(now, spread);
+        self.publisher.set_settled(false);
+        self.settling = Some(Settling { until: now + LONGEST, waiting });
+    }
+
+    /// A target had its turn, or is gone.
+    pub(super) fn settled_target(&mut self, id: TargetId) {
+        if let Some(settling) = &mut self.settling {
+            settling.waiting.remove(&id);
+        }
+    }
+
+    /// Ends settling if everything had its turn, or the time is up. Reads see one coalesced change.
+    pub(super) fn end_settling_if_due(&mut self, now: Moment) {
+        let Some(settling) = &self.settling else { return };
+        if !settling.waiting.is_empty() && now < settling.until {
+            return;
+        }
+        let unasked = settling.waiting.len();
+        if unasked > 0 {
+            tracing::warn!(unasked, "settling ends although not every probe had its turn");
+        }
+        self.settling = None;
+        self.dirty.settles = true;
+    }
+
+    /// Notices that the process or the machine stood still since the last turn, and begins to settle.
+    pub(super) fn notice_standstill(&mut self, now: Moment) {
+        let slept = self.clock.absorb_sleep();
+        let now = if slept.is_some() { self.clock.now() } else { now };
+        let idle = now.since(self.last_turn);
+        self.last_turn = now;
+        if idle <= HOUSEKEEPING + STANDSTILL {
+            return;
+        }
+        tracing::warn!(seconds = idle.as_secs_f64(), "stood still; everything is asked anew");
+        // A run that spanned the gap says nothing about its target.
+        for (id, task) in self.flying.drain() {
+            task.abort();
+            self.registry.abandon(id, now);
+        }
+        self.begin_settling(now);
+    }
+}
