@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::core::{
     allowlist::ServerAllowlist,
+    availability::Verdict,
     name::{Namespace, ToolKey, ToolName},
     registry::plan::Collision,
     time::Moment,
@@ -22,8 +23,8 @@ mod tool;
 
 pub use self::{
     gateways::{GatewayCatalog, GatewayEntry},
-    listing::{Hidden, Listing, Selection},
-    tool::{CatalogTool, ProbeStatus, Status},
+    listing::{Hidden, Listing, Selection, Stage},
+    tool::{CatalogTool, ProbeStatus, Status, Trouble},
 };
 use self::{listing::Listings, tool::builtin_gateway_status};
 
@@ -44,6 +45,7 @@ pub struct Catalog {
     pub next_window_end: Option<Moment>,
     /// What agents are shown besides registered tools.
     builtin: Option<Arc<CatalogTool>>,
+    verdicts: [usize; 3],
     /// What a namespace without tools lists as.
     empty: NamespaceCatalog,
 }
@@ -68,6 +70,7 @@ impl Catalog {
             collisions: Arc::default(),
             next_window_end: None,
             builtin: show_gateway_status.then(|| Arc::new(builtin_gateway_status())),
+            verdicts: [0; 3],
             empty: NamespaceCatalog::default(),
         }
     }
@@ -106,21 +109,21 @@ impl Catalog {
         builtin.chain(tools).collect()
     }
 
-    /// How many tools have which verdict: available, unavailable, pending.
-    pub fn count_verdicts(&self) -> [u64; 3] {
-        let mut counts = [0; 3];
-        for tool in self.namespaces.values().flat_map(|n| n.tools.values()) {
-            counts[tool.status.verdict as usize] += 1;
-        }
-        counts
+    /// How many tools have a verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.verdicts[verdict as usize]
     }
 
     /// Puts a tool in, or its newer state. `visible`: what agents may see may have changed.
     pub fn put(&mut self, tool: CatalogTool, visible: bool) {
         let key = tool.stored.key.clone();
         let mut namespace = self.namespaces.get(&key.namespace).cloned().unwrap_or_default();
-        let before = namespace.tools.get(&key.name).is_some_and(|t| t.is_available());
-        namespace.available = namespace.available - u32::from(before) + u32::from(tool.is_available());
+        if let Some(before) = namespace.tools.get(&key.name) {
+            namespace.available -= u32::from(before.is_available());
+            self.verdicts[before.status.verdict as usize] -= 1;
+        }
+        namespace.available += u32::from(tool.is_available());
+        self.verdicts[tool.status.verdict as usize] += 1;
         namespace.tools.insert_mut(key.name, Arc::new(tool));
         if visible {
             namespace.listings = Arc::default();
@@ -132,8 +135,9 @@ impl Catalog {
     pub fn remove(&mut self, key: &ToolKey) {
         let Some(namespace) = self.namespaces.get(&key.namespace) else { return };
         let mut namespace = namespace.clone();
-        let before = namespace.tools.get(&key.name).is_some_and(|t| t.is_available());
-        namespace.available -= u32::from(before);
+        let Some(before) = namespace.tools.get(&key.name) else { return };
+        namespace.available -= u32::from(before.is_available());
+        self.verdicts[before.status.verdict as usize] -= 1;
         namespace.tools.remove_mut(key.name.as_str());
         namespace.listings = Arc::default();
         if namespace.tools.is_empty() {

@@ -7,3 +7,4 @@ pub mod health;
 pub mod page;
 pub mod reflection;
 pub mod rpc;
+pub mod tools;

@@ -13,7 +13,7 @@ use super::{Catalog, Owner, writes::Finish};
 use crate::{
     catalog::CatalogTool,
     core::{
-        availability::Effect,
+        availability::{Effect, Verdict},
         name::ToolKey,
         registry::{Happening, Success},
         time::Moment,
@@ -152,6 +152,12 @@ impl Owner {
             catalog.collisions = Arc::new(self.collisions.clone());
         }
         catalog.next_window_end = self.registry.next_window_end();
+        let count = |verdict| catalog.count(verdict);
+        self.metrics.set_tools(
+            count(Verdict::Available),
+            count(Verdict::Unavailable),
+            count(Verdict::Pending),
+        );
         self.publisher.publish(catalog);
         if self.settling.is_none() {
             self.publisher.announce();

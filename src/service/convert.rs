@@ -3,6 +3,7 @@
 mod json;
 mod probe;
 mod scalar;
+pub mod status;
 mod target;
 
 #[cfg(test)]

@@ -1,0 +1,161 @@
+//! ListAvailableTools: what an agent may use now, from the snapshot.
+
+use std::time::Duration;
+
+use prost::Message;
+use tokio::time::timeout;
+
+use super::{ToolService, check, patience};
+use crate::{
+    catalog::{Catalog, CatalogTool, Hidden, Listing, Selection, Stage},
+    core::{allowlist::RequestAllowlist, refusal::Refusal},
+    proto::v1,
+    service::convert,
+};
+
+/// How long a list waits for the registry to settle after a start.
+const SETTLING: Duration = Duration::from_secs(5);
+/// When to ask again if it did not.
+const SETTLING_RETRY: Duration = Duration::from_secs(1);
+/// The largest `max_age`: agents hear of changes that no window announces.
+const MAX_AGE: Duration = Duration::from_secs(5);
+/// What clients accept by default.
+const DEFAULT_REPLY: usize = 4 << 20;
+/// The largest reply that a client may ask for.
+const LARGEST_REPLY: usize = 64 << 20;
+/// Most hidden tools that are named in one reply.
+const MAX_HIDDEN: usize = 1_000;
+
+impl ToolService {
+    pub(super) async fn available(
+        &self,
+        request: v1::ListAvailableToolsRequest,
+        deadline: Option<Duration>,
+    ) -> Result<v1::ListAvailableToolsResponse, Refusal> {
+        let selection = parse(&request)?;
+        self.settled(deadline).await?;
+        let (catalog, listing) = self.reader.list(&selection);
+        let mut reply = v1::ListAvailableToolsResponse {
+            unknown_tools: catalog.unknown(&selection),
+            etag: listing.etag.clone(),
+            not_modified: !request.if_etag.is_empty() && request.if_etag == listing.etag,
+            max_age: Some(convert::to_proto_duration(self.max_age(&catalog))),
+            epoch: catalog.epoch.to_string(),
+            revision: catalog.revision,
+            ..Default::default()
+        };
+        if request.include_hidden {
+            let mut hidden: Vec<v1::HiddenTool> = Vec::new();
+            for one in catalog.hidden(&selection, self.reader.allowlist()) {
+                reply.hidden_count += 1;
+                if hidden.len() < MAX_HIDDEN {
+                    hidden.push(hidden_to_proto(&one));
+                }
+            }
+            reply.hidden = hidden;
+        }
+        if !reply.not_modified {
+            fill(&mut reply, &listing, &selection);
+        }
+        check_size(&reply, request.max_reply_bytes)?;
+        Ok(reply)
+    }
+
+    /// Waits until every probe had its turn since the start: an empty list must not be a merely ignorant one.
+    async fn settled(&self, deadline: Option<Duration>) -> Result<(), Refusal> {
+        let mut settled = self.reader.settled();
+        if *settled.borrow() {
+            return Ok(());
+        }
+        match timeout(patience(SETTLING, deadline), settled.wait_for(|settled| *settled)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Refusal::Draining),
+            Err(_) => Err(Refusal::Settling { retry_after: SETTLING_RETRY }),
+        }
+    }
+
+    fn max_age(&self, catalog: &Catalog) -> Duration {
+        let until = catalog.next_window_end.map_or(MAX_AGE, |end| end.since(self.clock.now()));
+        until.min(MAX_AGE)
+    }
+}
+
+fn parse(request: &v1::ListAvailableToolsRequest) -> Result<Selection, Refusal> {
+    let mut faults = Vec::new();
+    let namespace = convert::namespace(&request.namespace).map_err(|f| faults.push(f)).ok();
+    let format = convert::schema_format(request.format).map_err(|f| faults.push(f)).ok();
+    let allowed = match request.allowed_tools.as_ref().map(|a| RequestAllowlist::parse(&a.names)).transpose()
+    {
+        Ok(allowed) => allowed,
+        Err(Refusal::Invalid(wrong)) => {
+            faults.extend(wrong);
+            None
+        }
+        Err(other) => return Err(other),
+    };
+    if request.max_reply_bytes as usize > LARGEST_REPLY {
+        let message = format!("is {}; at most {LARGEST_REPLY}", request.max_reply_bytes);
+        faults.push(crate::core::refusal::Fault::new("max_reply_bytes", message));
+    }
+    check(faults)?;
+    Ok(Selection {
+        namespace: namespace.unwrap_or_default(),
+        format: format.unwrap_or(crate::render::Format::Mcp),
+        allowed,
+    })
+}
+
+fn fill(reply: &mut v1::ListAvailableToolsResponse, listing: &Listing, selection: &Selection) {
+    reply.tools_json = listing.tools_json.clone();
+    reply.token_estimate = tokens(listing.tools_json.len());
+    reply.tools = listing
+        .tools
+        .iter()
+        .map(|tool| {
+            let definition = tool.definition(selection.format);
+            v1::AvailableTool {
+                name: tool.stored.key.name.to_string(),
+                exposed_name: definition.exposed_name.clone(),
+                spec_hash: tool.stored.spec_hash.to_string(),
+                token_estimate: tokens(definition.json.len()),
+                endpoint: tool.stored.spec.endpoint.clone(),
+            }
+        })
+        .collect();
+}
+
+fn tokens(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(4)).unwrap_or(u32::MAX)
+}
+
+fn hidden_to_proto(hidden: &Hidden<'_>) -> v1::HiddenTool {
+    let CatalogTool { stored, status, .. } = hidden.tool;
+    let (stage, reason, message) = match hidden.stage {
+        Stage::ServerAllowlist => (
+            "server_allowlist",
+            "NOT_IN_ALLOWLIST".to_owned(),
+            "the server's allowlist does not name it".to_owned(),
+        ),
+        Stage::RequestAllowlist => {
+            ("request_allowlist", "NOT_IN_REQUEST".to_owned(), "the request does not name it".to_owned())
+        }
+        Stage::Availability => match &status.trouble {
+            Some(trouble) => ("availability", trouble.reason.clone(), trouble.message.clone()),
+            None => ("availability", "NEVER_PROBED".to_owned(), "it was never asked yet".to_owned()),
+        },
+    };
+    v1::HiddenTool { name: stored.key.name.to_string(), stage: stage.to_owned(), reason, message }
+}
+
+fn check_size(reply: &v1::ListAvailableToolsResponse, asked: u32) -> Result<(), Refusal> {
+    let limit = if asked == 0 { DEFAULT_REPLY } else { asked as usize };
+    let size = reply.encoded_len();
+    if size <= limit {
+        return Ok(());
+    }
+    let what = format!(
+        "the reply of {size} bytes for {} tools; name fewer in allowed_tools, or raise max_reply_bytes and the client's own limit",
+        reply.tools.len()
+    );
+    Err(Refusal::Exhausted { reason: "REPLY_TOO_LARGE", what, limit: limit as u64 })
+}
