@@ -1,0 +1,138 @@
+//! From texts to values that can't be wrong. Each error says what is wrong and what would be right.
+
+use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use crate::core::name::{Namespace, quote};
+
+/// Parses a duration: `500ms`, `30s`, `5m`, `1h 30m`.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let shown = quote(text);
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("{shown} has no unit; write {text}s for seconds"));
+    }
+    if text.contains('-') {
+        return Err(format!("{shown} is negative; write a duration like 500ms, 30s or 5m"));
+    }
+    humantime::parse_duration(text).map_err(|_| format!("{shown} is not a duration like 500ms, 30s or 5m"))
+}
+
+/// Parses a duration inside bounds.
+pub(super) fn duration_in(text: &str, bounds: RangeInclusive<Duration>) -> Result<Duration, String> {
+    let value = duration(text)?;
+    if bounds.contains(&value) {
+        return Ok(value);
+    }
+    let (low, high) =
+        (humantime::format_duration(*bounds.start()), humantime::format_duration(*bounds.end()));
+    Err(format!("{} is out of bounds; it must be {low} to {high}", quote(text)))
+}
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "{} is not ADDRESS:PORT, for example 127.0.0.1:50051, 0.0.0.0:50051 or [::1]:50051",
+            quote(text)
+        )
+    })
+}
+
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{} must be true or false", quote(text))),
+    }
+}
+
+pub(super) fn count(text: &str, bounds: RangeInclusive<usize>) -> Result<usize, String> {
+    let value = text.parse::<usize>().ok().filter(|n| bounds.contains(n));
+    value.ok_or_else(|| {
+        format!("{} must be a number from {} to {}", quote(text), bounds.start(), bounds.end())
+    })
+}
+
+/// Bytes, or `64KiB`, `16MiB`.
+pub(super) fn size(text: &str, bounds: RangeInclusive<usize>) -> Result<usize, String> {
+    let (digits, unit) = match (text.strip_suffix("KiB"), text.strip_suffix("MiB")) {
+        (Some(digits), _) => (digits, 1 << 10),
+        (_, Some(digits)) => (digits, 1 << 20),
+        _ => (text, 1),
+    };
+    let value = digits.trim_end().parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
+    value.filter(|n| bounds.contains(n)).ok_or_else(|| {
+        let (low, high) = (bounds.start() >> 10, bounds.end() >> 20);
+        format!("{} must be bytes, or a size like 16MiB, from {low}KiB to {high}MiB", quote(text))
+    })
+}
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let known = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    known.ok_or_else(|| {
+        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("{} must be {}", quote(text), all.join(" or "))
+    })
+}
+
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() || text.contains('\0') {
+        return Err(format!("{} is not a path", quote(text)));
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// Items of a list with commas: trimmed, empty ones dropped. Each is a CIDR, an address or a host name.
+pub(super) fn probe_allow(text: &str) -> Result<Vec<String>, String> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items.map(|item| if is_target(item) { Ok(item.to_owned()) } else { Err(bad_target(item)) }).collect()
+}
+
+fn is_target(item: &str) -> bool {
+    let label = |l: &str| {
+        (1..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    // A name of digits and dots alone is an address that failed to parse, not a host.
+    let name =
+        item.bytes().any(|b| b.is_ascii_alphabetic()) && item.trim_end_matches('.').split('.').all(label);
+    item.parse::<ipnet::IpNet>().is_ok() || item.parse::<std::net::IpAddr>().is_ok() || name
+}
+
+fn bad_target(item: &str) -> String {
+    format!(
+        "{} is not a CIDR, an address or a host, for example 10.0.0.0/8, ::1 or tools.internal",
+        quote(item)
+    )
+}
+
+pub(super) fn variable_name(text: &str) -> Result<String, String> {
+    let ok = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && text.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+    if ok {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{} is not a variable's name, for example MY_TOOLS", quote(text)))
+    }
+}
+
+pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text)
+}
+
+/// `http://host:port` or `host:port`, made a URL.
+pub(super) fn server(text: &str) -> Result<String, String> {
+    let wrong = || format!("{} is not http://HOST:PORT or HOST:PORT", quote(text));
+    if text.starts_with("https://") {
+        return Err(format!("{} asks for TLS, which is not supported yet; use http://", quote(text)));
+    }
+    let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let url = format!("http://{authority}");
+    let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
+    let plain = parsed.path() == "/" && parsed.query().is_none() && !authority.contains('@');
+    match parsed.port_u16() {
+        Some(1..) if plain && parsed.host().is_some_and(|h| !h.is_empty()) => Ok(url),
+        _ => Err(wrong()),
+    }
+}
