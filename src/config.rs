@@ -302,7 +302,7 @@ impl Layers {
             Origin::Default => window.max(interval * 3),
             _ => window,
         };
-        let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT.min(interval / 2));
+        let timeout = timeout.unwrap_or_else(|| DEFAULT_TIMEOUT.min(interval / 2));
         let least = interval.mul_f64(1.05) + timeout;
         if in_force > least {
             return Ok(window);

@@ -18,7 +18,7 @@ pub struct Setting {
 
 macro_rules! options {
     ($( $(#[$group_meta:meta])* $group:ident {
-        $( $key:ident, $variable:literal, $default:literal, $value:literal, $help:literal $(, #[$extra:meta])? ; )*
+        $( $key:ident, $variable:literal, $default:tt, $value:literal, $help:literal $(, #[$extra:meta])? ; )*
     } )*) => {
         $(
             $(#[$group_meta])*
@@ -138,10 +138,10 @@ options! {
     /// Settings of the commands that talk to a server.
     ClientFlags {
         server, "TOOLPULSE_SERVER", "http://127.0.0.1:50051", "ADDR",
-            "Server to talk to: http://HOST:PORT or HOST:PORT";
+            "Server to talk to: http://HOST:PORT or HOST:PORT", #[arg(global = true)];
         namespace, "TOOLPULSE_NAMESPACE", "default", "NAME",
-            "Namespace to work in";
+            "Namespace to work in", #[arg(global = true)];
         output, "TOOLPULSE_OUTPUT", "table", "FORMAT",
-            "Form of the output: table or json";
+            "Form of the output: table or json", #[arg(global = true)];
     }
 }

@@ -9,7 +9,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error as _, IgnoredAny},
 };
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use serde_saphyr::Spanned;
 
 use super::{Defaults, Manifest, twice};
@@ -27,15 +27,16 @@ use crate::{
 /// The file. `tools` must be there, so that an empty or cut file is never taken for "no tools".
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping with the key tools")]
-struct FileForm {
+struct FileForm<J: JsonField> {
     owner: Option<String>,
     namespace: Option<String>,
-    tools: Vec<ToolForm>,
+    #[serde(bound(deserialize = "J: Deserialize<'de>"))]
+    tools: Vec<ToolForm<J>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping that describes a tool")]
-struct ToolForm {
+struct ToolForm<J: JsonField> {
     name: Spanned<String>,
     namespace: Option<String>,
     #[serde(default)]
@@ -43,13 +44,13 @@ struct ToolForm {
     #[serde(default)]
     description: String,
     #[serde(default)]
-    input_schema: JsonText,
+    input_schema: J,
     #[serde(default)]
-    output_schema: JsonText,
+    output_schema: J,
     #[serde(default)]
-    annotations: JsonText,
+    annotations: J,
     #[serde(default)]
-    extra: JsonText,
+    extra: J,
     #[serde(default)]
     endpoint: String,
     #[serde(default)]
@@ -62,23 +63,63 @@ struct ToolForm {
     grace: Option<DurationForm>,
 }
 
-/// JSON text: given as such, or as a mapping that is written out with its keys in their order.
-#[derive(Debug, Default)]
-struct JsonText(String);
+/// A field that holds JSON: an object inline, or a text of JSON.
+trait JsonField: Default {
+    /// As JSON text; empty if unset.
+    fn into_text(self) -> String;
+}
 
-impl<'de> Deserialize<'de> for JsonText {
+/// A JSON field of a YAML file: a mapping is written out, its keys in their order.
+#[derive(Debug, Default)]
+struct YamlJson(String);
+
+impl<'de> Deserialize<'de> for YamlJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Null => Ok(Self::default()),
-            Value::String(text) => {
-                serde_json::from_str::<IgnoredAny>(&text)
-                    .map_err(|e| D::Error::custom(format_args!("this text is not JSON: {e}")))?;
-                Ok(Self(text.trim().to_owned()))
-            }
+            Value::String(text) => text_of_json(text).map(Self),
             value @ Value::Object(_) => Ok(Self(value.to_string())),
-            _ => Err(D::Error::custom("expected a mapping, or a text that holds a JSON object")),
+            _ => Err(D::Error::custom(NOT_JSON)),
         }
     }
+}
+
+impl JsonField for YamlJson {
+    fn into_text(self) -> String {
+        self.0
+    }
+}
+
+/// A JSON field of a JSON file: an object stays as it is written, so that no number changes and no key that is there
+/// twice goes unseen.
+#[derive(Debug, Default)]
+struct RawJson(String);
+
+impl<'de> Deserialize<'de> for RawJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        match raw.get().as_bytes().first() {
+            Some(b'n') => Ok(Self::default()),
+            Some(b'"') => text_of_json(serde_json::from_str(raw.get()).map_err(D::Error::custom)?).map(Self),
+            Some(b'{') => Ok(Self(raw.get().to_owned())),
+            _ => Err(D::Error::custom(NOT_JSON)),
+        }
+    }
+}
+
+impl JsonField for RawJson {
+    fn into_text(self) -> String {
+        self.0
+    }
+}
+
+const NOT_JSON: &str = "expected a mapping, or a text that holds a JSON object";
+
+fn text_of_json<E: serde::de::Error>(text: String) -> Result<String, E> {
+    serde_json::from_str::<IgnoredAny>(&text).map_err(|e| {
+        E::custom(format_args!("this text is not JSON: {}", e.to_string().replace(" at line 1", "")))
+    })?;
+    Ok(text.trim().to_owned())
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,18 +210,28 @@ struct TlsForm {
     server_name: String,
 }
 
-/// Parses a text. JSON goes through a JSON parser, whose rules for texts differ from YAML's; what that refuses is
-/// still YAML, perhaps (`{tools: []}`), and then YAML's error is the one to show.
+/// Parses a text. JSON goes through a JSON parser, as YAML's rules for texts and numbers differ.
 pub(super) fn parse(text: &str, defaults: Defaults<'_>) -> Result<Manifest, Fault> {
-    let json = text.trim_start().starts_with('{');
-    let form = match json.then(|| serde_json::from_str::<FileForm>(text)) {
-        Some(Ok(form)) => form,
-        _ => yaml::from_str::<FileForm>(text)?,
-    };
-    build(form, defaults)
+    if text.trim_start().starts_with('{') {
+        match serde_json::from_str::<FileForm<RawJson>>(text) {
+            Ok(form) => return build(form, defaults),
+            // JSON, and wrong. Otherwise it may still be YAML: `{tools: []}`.
+            Err(e) if e.is_data() => return Err(json_fault(&e)),
+            Err(_) => {}
+        }
+    }
+    build(yaml::from_str::<FileForm<YamlJson>>(text)?, defaults)
 }
 
-fn build(form: FileForm, defaults: Defaults<'_>) -> Result<Manifest, Fault> {
+/// The parser's text ends in the place that we put in front.
+fn json_fault(error: &serde_json::Error) -> Fault {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let message = text.strip_suffix(&place).unwrap_or(&text).to_owned();
+    Fault { line: Some(error.line() as u64), message }
+}
+
+fn build<J: JsonField>(form: FileForm<J>, defaults: Defaults<'_>) -> Result<Manifest, Fault> {
     let namespace = form.namespace.as_deref().unwrap_or(defaults.namespace);
     let mut seen: HashMap<(String, String), Place> = HashMap::with_capacity(form.tools.len());
     let mut tools = Vec::with_capacity(form.tools.len());
@@ -214,16 +265,16 @@ impl fmt::Display for Place {
     }
 }
 
-fn spec(tool: ToolForm) -> ToolSpec {
+fn spec<J: JsonField>(tool: ToolForm<J>) -> ToolSpec {
     ToolSpec {
         name: tool.name.value,
         title: tool.title,
         description: tool.description,
-        input_schema_json: tool.input_schema.0,
-        output_schema_json: tool.output_schema.0,
+        input_schema_json: tool.input_schema.into_text(),
+        output_schema_json: tool.output_schema.into_text(),
         endpoint: tool.endpoint,
-        annotations_json: tool.annotations.0,
-        extra_json: tool.extra.0,
+        annotations_json: tool.annotations.into_text(),
+        extra_json: tool.extra.into_text(),
         labels: tool.labels.into_iter().collect(),
         probes: tool.probes.into_iter().map(|probe| probe.0).collect(),
         interval: tool.interval.map(|d| d.0),

@@ -87,11 +87,11 @@ fn small_forms() {
     let none = parse("tools: []").unwrap();
     assert_eq!((none.owner.as_str(), none.tools.len()), ("manifest", 0));
     let json = parse(
-        r#"{"tools": [{"name": "a", "description": "\ud83d\ude00", "input_schema": {"b": 1.0, "a": 1}}]}"#,
+        r#"{"tools": [{"name": "a", "description": "\ud83d\ude00", "input_schema": { "b": 1.0, "a": 1e2}}]}"#,
     );
     let (namespace, tool) = json.unwrap().tools.remove(0);
     assert_eq!((namespace.as_str(), tool.description.as_str()), ("default", "\u{1f600}"));
-    assert_eq!(tool.input_schema_json, r#"{"b":1.0,"a":1}"#);
+    assert_eq!(tool.input_schema_json, r#"{ "b": 1.0, "a": 1e2}"#, "JSON stays as it was written");
     let flow = parse("{tools: [{name: a}]}").unwrap();
     assert_eq!(flow.tools.len(), 1, "YAML that merely looks like JSON");
 }
@@ -135,6 +135,12 @@ fn errors_say_the_line() {
             "tools.yaml",
             "declared twice; the first is tools[0]",
         ),
+        (
+            "{\"tools\": [{\"name\": \"a\",\n\"extra\": \"{\"}]}",
+            "tools.yaml line 2: ",
+            "this text is not JSON",
+        ),
+        ("{\"tools\": [{\"name\": \"a\",\n\"extra\": [1]}]}", "tools.yaml line 2: ", "expected a mapping"),
         ("{\"tools\": [\n{\"nom\": \"a\"}]}", "tools.yaml line 2: ", "nom"),
     ];
     for (text, place, what) in cases {

@@ -1,0 +1,405 @@
+//! `tools`: what agents see, what there is, and why.
+
+use std::collections::HashMap;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    Client, Failure,
+    client::{self, CALL, request},
+    json, print, register,
+};
+use crate::{
+    config::ClientSettings,
+    proto::v1::{
+        AllowedTools, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
+        ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus,
+        UnregisterToolsRequest,
+    },
+};
+
+/// Tools on a page of ListTools: the most it gives.
+const PAGE: i32 = 1_000;
+/// Largest list of definitions: the most ListAvailableTools gives.
+const MAX_LIST_BYTES: u32 = 64 << 20;
+/// Characters of a description in a table.
+const SHORT: usize = 60;
+
+pub(super) type ToolsArgs = Client<ToolsCommand>;
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// List the tools that work now and are allowed, as an agent sees them; or all of them
+    List(ListArgs),
+    /// Show one tool
+    Get {
+        /// The tool's name
+        name: String,
+    },
+    /// Register the tools of files
+    Register(register::RegisterArgs),
+    /// Unregister tools; exit code 1 if one was not there, or is another owner's
+    Unregister(UnregisterArgs),
+    /// Probe a tool now; exit code 1 unless all its probes pass
+    Probe {
+        /// The tool's name
+        name: String,
+    },
+}
+
+/// Which tools to list, and how.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    /// All tools, available or not, with verdict and reason
+    #[arg(long, conflicts_with_all = ["allowed", "format", "hidden", "definitions"])]
+    pub all: bool,
+    /// Only these names, as an agent's allowlist would have it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub allowed: Option<Vec<String>>,
+    /// Form of the definitions
+    #[arg(long, value_enum, default_value_t = Format::Mcp)]
+    pub format: Format,
+    /// Also name the tools that are hidden, and why
+    #[arg(long)]
+    pub hidden: bool,
+    /// Print just the array of definitions, byte for byte as an agent gets it
+    #[arg(long, conflicts_with = "hidden")]
+    pub definitions: bool,
+}
+
+/// Form of definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// MCP's tools/list
+    Mcp,
+    /// OpenAI's chat completions
+    OpenaiChat,
+}
+
+/// Which tools to unregister.
+#[derive(Clone, Debug, Args)]
+pub struct UnregisterArgs {
+    /// Names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Who asks
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub owner: String,
+    /// Other owners' tools as well
+    #[arg(long)]
+    pub force: bool,
+}
+
+pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Result<(), Failure> {
+    match command {
+        ToolsCommand::List(args) if args.all => list_all(settings).await,
+        ToolsCommand::List(args) => list(args, settings).await,
+        ToolsCommand::Get { name } => get(name, settings).await,
+        ToolsCommand::Register(args) => register::run(args, settings).await,
+        ToolsCommand::Unregister(args) => unregister(args, settings).await,
+        ToolsCommand::Probe { name } => probe(name, settings).await,
+    }
+}
+
+async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> {
+    let format = match args.format {
+        Format::Mcp => SchemaFormat::Mcp,
+        Format::OpenaiChat => SchemaFormat::OpenaiChat,
+    };
+    let message = ListAvailableToolsRequest {
+        namespace: settings.namespace.to_string(),
+        allowed_tools: args.allowed.map(|names| AllowedTools { names }),
+        format: format.into(),
+        include_hidden: args.hidden,
+        max_reply_bytes: MAX_LIST_BYTES,
+        ..Default::default()
+    };
+    let reply = client::tools(settings).await?.list_available_tools(request(message, CALL)).await;
+    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    if args.definitions {
+        print::line(&reply.tools_json)?;
+    } else if settings.json {
+        print::json(&available_json(&reply)?)?;
+    } else {
+        print::table(&["NAME", "TOKENS", "ENDPOINT", "DESCRIPTION"], &available_rows(&reply)?)?;
+        if args.hidden {
+            print::line("")?;
+            print::table(&["HIDDEN", "STAGE", "REASON", "MESSAGE"], &hidden_rows(&reply))?;
+        }
+    }
+    if !reply.unknown_tools.is_empty() && !settings.json {
+        print::warn(&format!("no registered tool has these names: {}", reply.unknown_tools.join(", ")));
+    }
+    Ok(())
+}
+
+/// One tool of the list; the definition is not touched, so that numbers stay as their author wrote them.
+#[derive(Serialize)]
+struct Available<'a> {
+    name: &'a str,
+    exposed_name: &'a str,
+    spec_hash: &'a str,
+    token_estimate: u32,
+    endpoint: &'a str,
+    definition: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct AvailableList<'a> {
+    tools: Vec<Available<'a>>,
+    hidden: Vec<Value>,
+    hidden_count: u32,
+    unknown_tools: &'a [String],
+    etag: &'a str,
+    max_age: Option<String>,
+    token_estimate: u32,
+    epoch: &'a str,
+    revision: u64,
+}
+
+fn definitions<'a, T: serde::Deserialize<'a>>(
+    reply: &'a ListAvailableToolsResponse,
+) -> Result<Vec<T>, Failure> {
+    let definitions: Vec<T> = serde_json::from_str(&reply.tools_json)
+        .map_err(|e| Failure::Failed(format!("the server's tools_json is not a JSON array: {e}")))?;
+    if definitions.len() == reply.tools.len() {
+        return Ok(definitions);
+    }
+    Err(Failure::Failed(format!(
+        "the server's tools_json holds {} tools where its list has {}",
+        definitions.len(),
+        reply.tools.len()
+    )))
+}
+
+fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_>, Failure> {
+    let definitions = definitions::<&RawValue>(reply)?;
+    let tools = reply.tools.iter().zip(definitions).map(|(tool, definition)| Available {
+        name: &tool.name,
+        exposed_name: &tool.exposed_name,
+        spec_hash: &tool.spec_hash,
+        token_estimate: tool.token_estimate,
+        endpoint: &tool.endpoint,
+        definition,
+    });
+    Ok(AvailableList {
+        tools: tools.collect(),
+        hidden: reply.hidden.iter().map(json::hidden).collect(),
+        hidden_count: reply.hidden_count,
+        unknown_tools: &reply.unknown_tools,
+        etag: &reply.etag,
+        max_age: reply.max_age.as_ref().map(ToString::to_string),
+        token_estimate: reply.token_estimate,
+        epoch: &reply.epoch,
+        revision: reply.revision,
+    })
+}
+
+fn available_rows(reply: &ListAvailableToolsResponse) -> Result<Vec<Vec<String>>, Failure> {
+    let rows = reply.tools.iter().zip(definitions::<Value>(reply)?).map(|(tool, definition)| {
+        let function = definition.get("function").unwrap_or(&definition);
+        let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
+        let name = match tool.exposed_name == tool.name {
+            true => tool.name.clone(),
+            false => format!("{} ({})", tool.name, tool.exposed_name),
+        };
+        vec![name, tool.token_estimate.to_string(), tool.endpoint.clone(), print::short(description, SHORT)]
+    });
+    Ok(rows.collect())
+}
+
+fn hidden_rows(reply: &ListAvailableToolsResponse) -> Vec<Vec<String>> {
+    let rows = reply.hidden.iter();
+    let mut rows: Vec<Vec<String>> =
+        rows.map(|h| vec![h.name.clone(), h.stage.clone(), h.reason.clone(), h.message.clone()]).collect();
+    let more = (reply.hidden_count as usize).saturating_sub(rows.len());
+    if more > 0 {
+        rows.push(vec![format!("and {more} more"), String::new(), String::new(), String::new()]);
+    }
+    rows
+}
+
+async fn list_all(settings: &ClientSettings) -> Result<(), Failure> {
+    let mut client = client::tools(settings).await?;
+    let mut tools: Vec<Tool> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let namespace = settings.namespace.to_string();
+        let message = ListToolsRequest { namespace, page_size: PAGE, page_token, ..Default::default() };
+        let page = client.list_tools(request(message, CALL)).await;
+        let page = page.map_err(|status| Failure::call(&status))?.into_inner();
+        tools.extend(page.tools);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if settings.json {
+        return print::json(&json!({"tools": tools.iter().map(json::tool).collect::<Vec<_>>()}));
+    }
+    print::table(&["NAME", "VERDICT", "REASON", "SINCE", "OWNER", "MESSAGE"], &status_rows(&tools))
+}
+
+fn status_rows(tools: &[Tool]) -> Vec<Vec<String>> {
+    let rows = tools.iter().map(|tool| {
+        let name = tool.spec.as_ref().map(|s| s.name.clone()).unwrap_or_default();
+        let status = tool.status.clone().unwrap_or_default();
+        let since = status.since.as_ref().map(ToString::to_string).unwrap_or_default();
+        vec![name, verdict(&status), status.reason, since, tool.owner.clone(), status.message]
+    });
+    rows.collect()
+}
+
+fn verdict(status: &ToolStatus) -> String {
+    let name = json::verdict(status.verdict).trim_start_matches("VERDICT_");
+    if status.last_good { format!("{name} (last good)") } else { name.to_owned() }
+}
+
+async fn get(name: String, settings: &ClientSettings) -> Result<(), Failure> {
+    let message = GetToolRequest { namespace: settings.namespace.to_string(), name };
+    let reply = client::tools(settings).await?.get_tool(request(message, CALL)).await;
+    let tool = reply.map_err(|status| Failure::call(&status))?.into_inner().tool.unwrap_or_default();
+    if settings.json { print::json(&json::tool(&tool)) } else { print_tool(&tool) }
+}
+
+fn print_tool(tool: &Tool) -> Result<(), Failure> {
+    print::line(&lines(&tool_lines(tool)))?;
+    let status = tool.status.clone().unwrap_or_default();
+    if status.probes.is_empty() {
+        return Ok(());
+    }
+    let targets: HashMap<String, String> = tool.spec.iter().flat_map(|s| &s.probes).map(target).collect();
+    let rows: Vec<Vec<String>> = status
+        .probes
+        .iter()
+        .map(|p| {
+            vec![
+                p.name.clone(),
+                json::verdict(p.verdict).trim_start_matches("VERDICT_").to_owned(),
+                json::outcome(p.outcome).trim_start_matches("PROBE_OUTCOME_").to_owned(),
+                p.last_probe_duration.as_ref().map(ToString::to_string).unwrap_or_default(),
+                targets.get(&p.name).cloned().unwrap_or_default(),
+                p.message.clone(),
+            ]
+        })
+        .collect();
+    print::line("")?;
+    print::table(&["PROBE", "VERDICT", "LAST", "TOOK", "TARGET", "MESSAGE"], &rows)
+}
+
+/// A probe's name, the kind's where it has none, and what it asks.
+fn target(probe: &crate::proto::v1::ProbeSpec) -> (String, String) {
+    use crate::proto::v1::probe_spec::Kind;
+    let (kind, target) = match &probe.kind {
+        Some(Kind::Http(http)) => ("http", http.url.clone()),
+        Some(Kind::Grpc(grpc)) if grpc.service.is_empty() => ("grpc", grpc.target.clone()),
+        Some(Kind::Grpc(grpc)) => ("grpc", format!("{} {}", grpc.target, grpc.service)),
+        Some(Kind::Tcp(tcp)) => ("tcp", tcp.address.clone()),
+        Some(Kind::Report(_)) => ("report", String::new()),
+        None => ("", String::new()),
+    };
+    let name = if probe.name.is_empty() { kind.to_owned() } else { probe.name.clone() };
+    (name, target)
+}
+
+/// What is set of a tool, as names and values.
+fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
+    let spec = tool.spec.clone().unwrap_or_default();
+    let status = tool.status.clone().unwrap_or_default();
+    let time = |t: Option<&prost_types::Timestamp>| t.map(ToString::to_string).unwrap_or_default();
+    let mut labels: Vec<String> = spec.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    labels.sort();
+    let manifest = if tool.from_manifest { " (manifest)" } else { "" };
+    let why = match status.message.is_empty() {
+        true => status.reason.clone(),
+        false => format!("{}: {}", status.reason, status.message),
+    };
+    let all = [
+        ("name", format!("{}/{}", tool.namespace, spec.name)),
+        ("title", spec.title),
+        ("description", print::short(&spec.description, 100)),
+        ("owner", format!("{}{manifest}", tool.owner)),
+        ("verdict", verdict(&status)),
+        ("reason", why),
+        ("since", time(status.since.as_ref())),
+        ("last success", time(status.last_success_time.as_ref())),
+        ("generation", tool.generation.to_string()),
+        ("created", time(tool.create_time.as_ref())),
+        ("updated", time(tool.update_time.as_ref())),
+        ("endpoint", spec.endpoint),
+        ("labels", labels.join(", ")),
+        ("input schema", spec.input_schema_json),
+        ("output schema", spec.output_schema_json),
+        ("annotations", spec.annotations_json),
+        ("extra", spec.extra_json),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn lines(pairs: &[(&'static str, String)]) -> String {
+    let lines = pairs.iter().map(|(name, value)| format!("{:<15}{}", format!("{name}:"), print::cell(value)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+async fn unregister(args: UnregisterArgs, settings: &ClientSettings) -> Result<(), Failure> {
+    let message = UnregisterToolsRequest {
+        namespace: settings.namespace.to_string(),
+        names: args.names,
+        owner: args.owner,
+        force: args.force,
+    };
+    let reply = client::tools(settings).await?.unregister_tools(request(message, CALL)).await;
+    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    if settings.json {
+        print::json(&json!({
+            "unregistered": reply.unregistered,
+            "not_found": reply.not_found,
+            "denied": reply.denied,
+            "epoch": reply.epoch,
+            "revision": reply.revision,
+        }))?;
+    } else {
+        let groups = [
+            ("unregistered", &reply.unregistered),
+            ("not found", &reply.not_found),
+            ("denied", &reply.denied),
+        ];
+        let rows = groups
+            .into_iter()
+            .flat_map(|(what, names)| names.iter().map(move |n| vec![n.clone(), what.to_owned()]));
+        print::table(&["NAME", "RESULT"], &rows.collect::<Vec<_>>())?;
+    }
+    if reply.not_found.is_empty() && reply.denied.is_empty() { Ok(()) } else { Err(Failure::Silent(1)) }
+}
+
+async fn probe(name: String, settings: &ClientSettings) -> Result<(), Failure> {
+    let message = ProbeToolRequest { namespace: settings.namespace.to_string(), name };
+    // A probe takes up to a minute.
+    let reply = client::tools(settings).await?.probe_tool(request(message, CALL * 3)).await;
+    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    let status = reply.status.clone().unwrap_or_default();
+    if settings.json {
+        let results: Vec<Value> = reply.results.iter().map(json::run).collect();
+        print::json(&json!({"results": results, "status": json::status(&status)}))?;
+    } else {
+        let rows: Vec<Vec<String>> = reply.results.iter().map(run_row).collect();
+        print::table(&["PROBE", "OUTCOME", "REASON", "TOOK", "ADDRESS", "MESSAGE"], &rows)?;
+        print::line(&format!("verdict: {}", verdict(&status)))?;
+    }
+    let passed = reply.results.iter().all(|run| run.outcome() == ProbeOutcome::Pass);
+    if passed { Ok(()) } else { Err(Failure::Silent(1)) }
+}
+
+fn run_row(run: &ProbeRun) -> Vec<String> {
+    vec![
+        run.name.clone(),
+        json::outcome(run.outcome).trim_start_matches("PROBE_OUTCOME_").to_owned(),
+        run.reason.clone(),
+        run.duration.as_ref().map(ToString::to_string).unwrap_or_default(),
+        run.address.clone(),
+        run.message.clone(),
+    ]
+}
