@@ -381,6 +381,8 @@ fn log_path(files: &Path, start: usize) -> PathBuf {
     files.join(format!("stderr-{start}.log"))
 }
 
+/// Calls on it fail after a while instead of hanging a test; a stream, once it began, may go on for ever.
 fn channel(address: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{address}")).expect("an address makes an endpoint").connect_lazy()
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes an endpoint");
+    endpoint.connect_timeout(SOON).timeout(SOON).connect_lazy()
 }
