@@ -102,10 +102,10 @@ fn reason(details: &ErrorDetails) -> (&str, &str) {
     (info.reason.as_str(), info.domain.as_str())
 }
 
-/// True once the peer closed the connection, whatever it sent before.
+/// True once the peer closed the connection, whatever it sent before; false after five minutes.
 async fn is_closed(tcp: &mut TcpStream) -> bool {
     let mut sink = Vec::new();
-    tcp.read_to_end(&mut sink).await.is_ok()
+    timeout(Duration::from_secs(300), tcp.read_to_end(&mut sink)).await.is_ok()
 }
 
 #[tokio::test(start_paused = true)]
