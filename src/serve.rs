@@ -17,7 +17,7 @@ use self::accept::Incoming;
 pub use self::{
     accept::connection_cap,
     conn::Peer,
-    drain::{Drain, Signal, retry_after},
+    drain::{Drain, SPREAD, Signal, retry_after},
 };
 use crate::{metrics::Metrics, service::rpc::RpcLayer};
 

@@ -63,7 +63,7 @@ impl Server {
         health: HealthState,
         metrics: Metrics,
     ) -> Self {
-        let (address, drain) = (bound.address(), Drain::new(GRACE));
+        let (address, drain) = (bound.address(), Drain::new(GRACE, serve::SPREAD));
         let task = tokio::spawn({
             let (metrics, drain) = (metrics.clone(), drain.clone());
             async move { serve::serve(bound, protocols, routes, &metrics, &drain).await.unwrap() }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::{Failure, print};
-use crate::config::Layers;
+use crate::{config::Layers, store::backup_file};
 
 /// Which store, and what to do.
 #[derive(Clone, Debug, Args)]
@@ -39,8 +39,4 @@ pub(super) fn run(command: StoreCommand, layers: &Layers) -> Result<(), Failure>
     let data_dir = layers.data_dir()?;
     backup_file(&data_dir, &file).map_err(|e| Failure::Failed(e.to_string()))?;
     print::line(&format!("{} is backed up to {}", data_dir.display(), file.display()))
-}
-
-fn backup_file(_data_dir: &std::path::Path, _file: &std::path::Path) -> Result<(), std::io::Error> {
-    Err(std::io::Error::other("this build has no store"))
 }

@@ -39,7 +39,7 @@ fn defaults_are_the_documented_ones() {
             log: Log { filter: "info".to_owned(), json: false },
             allowlist: AllowlistEnvironment::default(),
             strict_wait: Duration::ZERO,
-            gateway_status_tool: true,
+            gateway_status_tool: false,
             degraded_capabilities: false,
             watch: Watching {
                 coalesce: Duration::from_millis(100),
@@ -88,12 +88,12 @@ fn flags_over_environment_over_file_over_defaults() {
 
 #[test]
 fn the_file_has_values_of_every_kind() {
-    let file = "max_watches: 5\ngateway_status_tool: false\nprobe_allow: [127.0.0.0/8, tools.internal]\n\
+    let file = "max_watches: 5\ngateway_status_tool: true\nprobe_allow: [127.0.0.0/8, tools.internal]\n\
                 data_dir: /var/lib/toolpulse\nmanifest:\nnamespace: prod\n";
     let layers = layers(&[], &[], Some(file)).unwrap();
     let settings = layers.server().unwrap();
     assert_eq!(settings.watch.max_total, 5);
-    assert!(!settings.gateway_status_tool);
+    assert!(settings.gateway_status_tool);
     assert_eq!(settings.probe.allow, ["127.0.0.0/8", "tools.internal"]);
     assert_eq!(settings.data_dir, PathBuf::from("/var/lib/toolpulse"));
     let client = layers.client().unwrap();

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Over how long the ends of streams are spread at most, so that clients do not all come back in one instant.
-const SPREAD: Duration = Duration::from_secs(3);
+/// Over how long the ends of streams are spread at most by default, so that clients do not all come back in one instant.
+pub const SPREAD: Duration = Duration::from_secs(3);
 
 /// The spread that each open stream adds: few streams end at once, 600 and more take all of [`SPREAD`].
 const SPREAD_PER_STREAM: Duration = Duration::from_millis(5);
@@ -21,16 +21,18 @@ pub struct Drain {
     killed: CancellationToken,
     streams: Arc<()>,
     grace: Duration,
+    spread: Duration,
 }
 
 impl Drain {
-    /// A drain that gives what is open `grace` to end by itself.
-    pub fn new(grace: Duration) -> Self {
+    /// A drain that spreads the ends of streams over `spread` and gives what is open `grace` to end by itself.
+    pub fn new(grace: Duration, spread: Duration) -> Self {
         Self {
             begun: CancellationToken::new(),
             killed: CancellationToken::new(),
             streams: Arc::new(()),
             grace,
+            spread,
         }
     }
 
@@ -45,9 +47,14 @@ impl Drain {
         self.killed.cancel();
     }
 
+    /// Resolves when the grace is over.
+    pub async fn killed(&self) {
+        self.killed.cancelled().await;
+    }
+
     /// What streams and loops listen to.
     pub fn signal(&self) -> Signal {
-        Signal { begun: self.begun.clone(), streams: Arc::clone(&self.streams) }
+        Signal { begun: self.begun.clone(), streams: Arc::clone(&self.streams), spread: self.spread }
     }
 
     /// How long what is open may take to end by itself.
@@ -69,6 +76,7 @@ impl Drain {
 pub struct Signal {
     begun: CancellationToken,
     streams: Arc<()>,
+    spread: Duration,
 }
 
 impl Signal {
@@ -86,11 +94,11 @@ impl Signal {
     ///
     /// Take one when the stream opens and keep it until it ends: it is how the open streams are counted.
     pub fn goodbye(&self) -> impl Future<Output = Duration> + Send + use<> {
-        let (begun, streams) = (self.begun.clone(), Arc::clone(&self.streams));
+        let (begun, streams, spread) = (self.begun.clone(), Arc::clone(&self.streams), self.spread);
         async move {
             begun.cancelled().await;
             let open = u32::try_from(Arc::strong_count(&streams)).unwrap_or(u32::MAX);
-            sleep(SPREAD_PER_STREAM.saturating_mul(open).min(SPREAD).mul_f64(fastrand::f64())).await;
+            sleep(SPREAD_PER_STREAM.saturating_mul(open).min(spread).mul_f64(fastrand::f64())).await;
             retry_after()
         }
     }
@@ -109,7 +117,7 @@ mod tests {
 
     /// The time after the beginning at which the last of `n` streams says goodbye.
     async fn last_goodbye(n: usize) -> Duration {
-        let drain = Drain::new(Duration::ZERO);
+        let drain = Drain::new(Duration::ZERO, SPREAD);
         let mut streams = JoinSet::new();
         for _ in 0..n {
             streams.spawn(drain.signal().goodbye());
@@ -131,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_kill_is_a_beginning_too() {
-        let drain = Drain::new(Duration::from_secs(10));
+        let drain = Drain::new(Duration::from_secs(10), SPREAD);
         let signal = drain.signal();
         assert!(!signal.has_begun());
         drain.kill();

@@ -9,12 +9,10 @@ use crate::{
     catalog::Reader,
     clock::Clock,
     core::{
-        availability::Defaults,
         name::{Namespace, ToolKey},
         refusal::{Fault, Refusal},
     },
     owner::Handle,
-    prober::egress,
     proto::v1::{self, tool_registry_service_server::ToolRegistryService},
 };
 
@@ -36,14 +34,8 @@ pub struct ToolService {
 
 impl ToolService {
     /// A service that asks `handle` for changes and answers reads from `reader`.
-    pub fn new(
-        handle: Handle,
-        reader: Reader,
-        clock: Clock,
-        defaults: Defaults,
-        egress: egress::Policy,
-    ) -> Self {
-        Self { handle, reader, clock, judge: Judge { defaults, egress } }
+    pub fn new(handle: Handle, reader: Reader, clock: Clock, judge: Judge) -> Self {
+        Self { handle, reader, clock, judge }
     }
 
     fn epoch(&self) -> String {
