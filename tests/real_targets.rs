@@ -1,6 +1,7 @@
 //! Probes against servers that we did not write, killed and started again under them.
 
 use std::{
+    fs::File,
     net::TcpListener,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -8,9 +9,10 @@ use std::{
 
 use support::{SOON, Server, env, eventually, skip};
 use tempfile::TempDir;
+use tokio::time::Instant;
 use toolpulse::proto::v1::{
-    GetToolRequest, GrpcProbe, HttpProbe, ProbeSpec, RegisterToolRequest, TcpProbe, Tool, ToolSpec, Verdict,
-    probe_spec::Kind,
+    GetToolRequest, GrpcProbe, HttpProbe, ProbeSpec, RegisterToolRequest, RegisterToolsRequest, TcpProbe,
+    Tool, ToolSpec, Verdict, probe_spec::Kind,
 };
 
 mod support;
@@ -20,7 +22,7 @@ async fn tcp_probe_of_a_redis_server() {
     follows_the_target(|port, dir| {
         let mut redis = Command::new("redis-server");
         redis.args(["--bind", "127.0.0.1", "--save", "", "--port"]).arg(port.to_string());
-        redis.arg("--dir").arg(dir.path());
+        redis.arg("--dir").arg(dir.path()).stdout(Stdio::null());
         let kind = Kind::Tcp(TcpProbe { address: format!("127.0.0.1:{port}") });
         Some((redis, kind))
     })
@@ -32,7 +34,7 @@ async fn http_probe_of_pythons_http_server() {
     follows_the_target(|port, dir| {
         let mut python = Command::new("python3");
         python.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(dir.path());
-        python.arg(port.to_string());
+        python.arg(port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
         let kind = Kind::Http(HttpProbe { url: format!("http://127.0.0.1:{port}/"), ..HttpProbe::default() });
         Some((python, kind))
     })
@@ -71,6 +73,44 @@ async fn grpc_probe_of_a_grpcio_health_server() {
         Some((python, kind))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_tools_of_one_target_are_one_probe_to_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let port = free_port();
+    let log = dir.path().join("requests.log");
+    let requests = || std::fs::read_to_string(&log).unwrap_or_default().matches("\"GET /").count();
+    let mut python = Command::new("python3");
+    python.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(dir.path());
+    python.arg(port.to_string()).stderr(File::create(&log).expect("a file for the target's log"));
+    let Some(mut target) = Target::start(python) else { return };
+    target.listens(port).await;
+
+    let server = Server::start(|_| {}).await;
+    let probe = HttpProbe { url: format!("http://127.0.0.1:{port}/"), ..HttpProbe::default() };
+    let tool = |n| ToolSpec {
+        name: format!("tool_{n}"),
+        probes: vec![ProbeSpec { kind: Some(Kind::Http(probe.clone())), ..ProbeSpec::default() }],
+        interval: Some(seconds(1.0)),
+        ..ToolSpec::default()
+    };
+    let began = Instant::now();
+    let request = RegisterToolsRequest {
+        tools: (0..1000).map(tool).collect(),
+        wait_for_probe: Some(seconds(10.0)),
+        ..RegisterToolsRequest::default()
+    };
+    let reply = server.tools().register_tools(request).await.expect("a batch is registered").into_inner();
+    assert_eq!(reply.results.iter().filter(|r| r.verdict() == Verdict::Available).count(), 1000);
+
+    // The first request comes at once, the others on the timer: 1 s apart less the spread of 5 %.
+    eventually("the target is asked on and on", SOON, || async { (requests() >= 6).then_some(()) }).await;
+    assert!(
+        began.elapsed() >= Duration::from_secs_f64(4.0 * 0.95),
+        "6 requests within {:?}",
+        began.elapsed()
+    );
 }
 
 /// Starts a target, registers a tool that is probed there, kills the target, and starts it again: last-good first, then
@@ -145,7 +185,7 @@ struct Target {
 impl Target {
     /// None, and a skip noted, if the program is not installed.
     fn start(mut command: Command) -> Option<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null());
         match command.spawn() {
             Ok(child) => Some(Self { command, child }),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
