@@ -29,5 +29,6 @@ ENV PATH=/usr/local/bin \
 VOLUME /data
 EXPOSE 50051 9091
 STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s CMD ["toolpulse", "healthcheck"]
 ENTRYPOINT ["toolpulse"]
 CMD ["serve"]
