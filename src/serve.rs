@@ -93,7 +93,7 @@ pub enum Protocols {
     HttpAndGrpc,
 }
 
-/// Serves until the drain, and through it. Returns at once where nothing is open, and in any case [`AFTER_KILL`] after the grace.
+/// Serves until the drain, and through it. Returns at once where nothing is open, and in any case `AFTER_KILL` after the grace.
 pub async fn serve(
     bound: Bound,
     protocols: Protocols,

@@ -9,7 +9,7 @@ pub(super) async fn stop(stop: Stop) {
     let (terminate, interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
         (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
         (terminate, interrupt) => {
-            let error = terminate.err().or(interrupt.err());
+            let error = terminate.err().or_else(|| interrupt.err());
             return tracing::error!(?error, "cannot listen to signals");
         }
     };

@@ -1,7 +1,8 @@
 //! All tools and what is known of them: the one mutable state, changed by one writer.
 //!
 //! Writes come in two steps. [`plan`] judges a request against the durable state and says which rows change; once the store
-//! has them, [`Registry::apply`] makes them true. Outcomes and the passing of time change availability alone.
+//! has them, [`Registry::put`] and [`Registry::remove`] make them true. Outcomes and the passing of time change
+//! availability alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

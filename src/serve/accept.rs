@@ -100,7 +100,7 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 /// How many connections the process's limit on open files allows. Raises the soft limit first where it is too low for
-/// [`WANTED_CONNECTIONS`] and the hard one permits.
+/// `WANTED_CONNECTIONS` and the hard one permits.
 pub fn connection_cap() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let mut files = limit.current;

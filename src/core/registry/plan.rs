@@ -70,12 +70,14 @@ pub struct Collision {
     pub offered_by: Arc<str>,
 }
 
+/// Each changed tool: its new row and mapped name, or none if it is deleted.
+pub type Changes = BTreeMap<ToolKey, Option<(Arc<StoredTool>, Option<String>)>>;
+
 /// Rows to change, judged against the registry and against what the plan itself changes already.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
     registry: &'a Registry,
-    /// New rows, or none for a deleted one; with the mapped name.
-    changes: BTreeMap<ToolKey, Option<(Arc<StoredTool>, Option<String>)>>,
+    changes: Changes,
     added: BTreeMap<Namespace, i64>,
     mapped: BTreeMap<(Namespace, String), ToolName>,
     generation: u64,
@@ -86,8 +88,8 @@ pub struct Plan<'a> {
 /// The outcome of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Planned {
-    /// Each changed tool: its new row and mapped name, or none if it is deleted.
-    pub changes: BTreeMap<ToolKey, Option<(Arc<StoredTool>, Option<String>)>>,
+    /// What changes.
+    pub changes: Changes,
     /// The highest generation given out so far.
     pub generation: u64,
     /// Names that were refused because another owner holds them.
