@@ -4,6 +4,8 @@
 //! `TOOLPULSE_CORPUS` names a folder of `*.json` files, each an object with `tools` as an MCP server lists them. Without it
 //! the definitions of `tests/data` are used.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,

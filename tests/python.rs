@@ -2,6 +2,8 @@
 //!
 //! `tests/run` installs Python's packages, generates the stubs, and says where they are.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},

@@ -1,5 +1,7 @@
 //! Probes against servers that we did not write, killed and started again under them.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     fs::File,
     net::TcpListener,

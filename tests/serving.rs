@@ -1,5 +1,7 @@
 //! The server around the services, over real sockets: health, reflection, errors, the admin port, and the drain.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
