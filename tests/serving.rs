@@ -7,6 +7,7 @@ use std::{net::SocketAddr, time::Duration};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -31,7 +32,6 @@ use toolpulse::{
     serve::{self, Bound, Drain, GRACE, Protocols},
     service::{health::HealthState, reflection},
 };
-use tower::ServiceExt;
 
 const REGISTRY: &str = "toolpulse.v1.ToolRegistryService";
 
@@ -197,7 +197,12 @@ async fn raw_call(server: &Server, path: &str, headers: &[(&str, &str)], body: B
         request = request.header(*name, *value);
     }
     let body = Body::new(http_body_util::Full::new(body));
-    server.channel().await.oneshot(request.body(body).unwrap()).await.unwrap()
+    // Plain HTTP/2: tonic's own client would see to deadlines by itself.
+    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    client.send_request(request.body(body).unwrap()).await.unwrap().map(Body::new)
 }
 
 /// The status, from the headers or from the trailers.
@@ -308,17 +313,42 @@ fn code_name(code: Code) -> String {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_deadline_ends_a_stream() {
-    let server = Server::start().await;
-    // As a raw call: tonic's own client would end the call by itself.
+/// Calls with a deadline of 2 s.
+async fn ends_at_its_deadline(server: &Server, path: &str) {
     let headers = [("content-type", "application/grpc"), ("grpc-timeout", "2S")];
     let start = Instant::now();
-    let response = raw_call(&server, "/grpc.health.v1.Health/Watch", &headers, framed(0, b"")).await;
-    let status = status_of(response).await;
-    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let call = async { status_of(raw_call(server, path, &headers, framed(0, b"")).await).await };
+    let status = timeout(Duration::from_secs(60), call).await.expect("the call ends");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert_eq!(reason(&status.get_error_details()).0, "DEADLINE_EXCEEDED");
     assert!((2_000..2_100).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_stream() {
+    ends_at_its_deadline(&Server::start().await, "/grpc.health.v1.Health/Watch").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_ends_a_call_that_is_not_answered() {
+    let hangs = axum::routing::post(async || std::future::pending::<()>().await);
+    let routes = axum::Router::new().route("/grpc.health.v1.Health/Check", hangs).into();
+    let server = Server::run(bind(9).await, Protocols::Grpc, routes, HealthState::default(), Metrics::new());
+    ends_at_its_deadline(&server, "/grpc.health.v1.Health/Check").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_its_client_gave_up_is_counted() {
+    let server = Server::start().await;
+    let mut client = server.health().await;
+    drop(client.watch(asks("")).await.unwrap());
+    let line = "toolpulse_rpcs_total{method=\"grpc.health.v1.Health/Watch\",code=\"CANCELLED\"} 1";
+    let counted = async {
+        while !server.metrics.encode().unwrap().contains(line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(60), counted).await.expect("it is counted");
 }
 
 #[tokio::test(start_paused = true)]
