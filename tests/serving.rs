@@ -198,7 +198,10 @@ async fn raw_call(server: &Server, path: &str, headers: &[(&str, &str)], body: B
     }
     let body = Body::new(http_body_util::Full::new(body));
     // Plain HTTP/2: tonic's own client would see to deadlines by itself.
-    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let tcp = TcpStream::connect(server.address).await.unwrap();
+    // A paused clock jumps while the kernel holds bytes back.
+    tcp.set_nodelay(true).unwrap();
+    let io = TokioIo::new(tcp);
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
     tokio::spawn(connection);
