@@ -1,4 +1,5 @@
 //! The server around the services, over real sockets: health, reflection, errors, the admin port, and the drain.
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,6 +103,17 @@ fn asks(service: &str) -> HealthCheckRequest {
 fn reason(details: &ErrorDetails) -> (&str, &str) {
     let info = details.error_info().expect("an ErrorInfo");
     (info.reason.as_str(), info.domain.as_str())
+}
+
+/// Whether `holds` becomes true while the other tasks run.
+async fn eventually(holds: impl AsyncFn() -> bool) -> bool {
+    for _ in 0..1_000 {
+        if holds().await {
+            return true;
+        }
+        tokio::task::yield_now().await;
+    }
+    false
 }
 
 /// True once the peer closed the connection, whatever it sent before; false after five minutes.
@@ -346,12 +358,7 @@ async fn a_call_that_its_client_gave_up_is_counted() {
     let mut client = server.health().await;
     drop(client.watch(asks("")).await.unwrap());
     let line = "toolpulse_rpcs_total{method=\"grpc.health.v1.Health/Watch\",code=\"CANCELLED\"} 1";
-    let counted = async {
-        while !server.metrics.encode().unwrap().contains(line) {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(60), counted).await.expect("it is counted");
+    assert!(eventually(async || server.metrics.encode().unwrap().contains(line)).await, "it is counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -458,9 +465,8 @@ async fn connections_over_the_cap_are_closed_at_once() {
     drop(first);
     server.health.set_ready(true);
     // The place is free again once the server saw the end of the first.
-    while HealthClient::connect(format!("http://{}", server.address)).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let connects = async || HealthClient::connect(format!("http://{}", server.address)).await.is_ok();
+    assert!(eventually(connects).await);
 }
 
 #[tokio::test]

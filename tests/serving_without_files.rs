@@ -1,4 +1,5 @@
 //! What happens when the process runs out of files. Alone in its binary: the limit is the whole process's.
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
 
 use std::{os::fd::AsRawFd, time::Duration};
 
