@@ -26,7 +26,7 @@ async fn is_answered(tcp: &mut TcpStream) -> bool {
 #[tokio::test(start_paused = true)]
 async fn without_files_the_server_waits_and_then_accepts_again() {
     let bound = Bound::bind("test", "127.0.0.1:0".parse().unwrap(), 100).await.unwrap();
-    let (address, drain) = (bound.address(), Drain::new(GRACE));
+    let (address, drain) = (bound.address(), Drain::new(GRACE, serve::SPREAD));
     let server = tokio::spawn({
         let drain = drain.clone();
         async move { serve::serve(bound, Protocols::Grpc, Routes::default(), &Metrics::new(), &drain).await }
