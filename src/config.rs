@@ -284,7 +284,7 @@ impl Layers {
             ttl: self.window("probe_ttl", interval, timeout)?,
             grace: self.window("probe_grace", interval, timeout)?,
             egress: self.get("probe_egress", |t| parse::word(t, &words))?,
-            allow: self.get("probe_allow", parse::probe_allow)?,
+            allow: self.get("probe_allow", parse::list)?,
         })
     }
 

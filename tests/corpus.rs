@@ -262,9 +262,12 @@ fn assert_openai(reply: &ListAvailableToolsResponse, tools: &[Definition], names
         let sent = compact(&spec.input_schema_json);
         let members: Members = serde_json::from_str(&sent).expect("a schema is an object");
         assert_eq!(members.text("type").as_deref(), Some("object"), "{namespace}/{}", spec.name);
-        // OpenAI refuses an object without properties, so the server may add an empty one; nothing else.
+        // OpenAI refuses an object without properties, so the server may add an empty one; `$schema` goes; nothing else.
         let added = if members.get("properties").is_none() { r#","properties":{}"# } else { "" };
-        assert_eq!(schema.replacen(added, "", 1), sent, "{namespace}/{}", spec.name);
+        let dialect = members.get("$schema").map(|value| format!(r#""$schema":{value}"#)).unwrap_or_default();
+        let without = sent.replacen(&format!("{dialect},"), "", 1).replacen(&format!(",{dialect}"), "", 1);
+        let expected = if dialect.is_empty() { &sent } else { &without };
+        assert_eq!(&schema.replacen(added, "", 1), expected, "{namespace}/{}", spec.name);
         names.push(&function.name);
     }
     assert!(names.is_sorted(), "{namespace}: sorted by exposed name");

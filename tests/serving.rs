@@ -1,8 +1,6 @@
 //! The server around the services, over real sockets: health, reflection, errors, the admin port, and the drain.
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
 
-#![allow(clippy::unwrap_used)]
-
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -17,18 +17,18 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tonic::{Code, Status, body::Body};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 use tower::service_fn;
 
 use super::{
     Failure, Progress, USER_AGENT,
     dial::{Alpn, Dialer, Stream},
 };
-use crate::{
-    core::{
-        name::quote,
-        probe::{ErrorClass, GrpcProbe, Outcome},
-    },
-    proto::health::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient},
+use crate::core::{
+    name::quote,
+    probe::{ErrorClass, GrpcProbe, Outcome},
 };
 
 /// Bytes of an answer that are read: a health answer has two.
