@@ -162,6 +162,8 @@ class Tour:
             expect(f"verdict of {spec.name}", reply.tool.status.verdict, tool.VERDICT_AVAILABLE)
             registered = reply.tool.spec
             for probe in registered.probes:
+                expect("the name in force", probe.name, probe.WhichOneof("kind"))
+                probe.ClearField("name")
                 if probe.HasField("http"):
                     expect("the method in force", probe.http.method, tool.HTTP_METHOD_GET)
                     probe.http.method = tool.HTTP_METHOD_UNSPECIFIED
