@@ -3,8 +3,10 @@
 pub mod convert;
 pub mod deadline;
 pub mod error;
+pub mod gateway;
 pub mod health;
 pub mod page;
 pub mod reflection;
 pub mod rpc;
 pub mod tools;
+pub mod watch;

@@ -25,6 +25,8 @@ pub struct GatewayEntry {
 #[derive(Clone, Debug)]
 pub struct GatewayCatalog {
     entries: RedBlackTreeMapSync<(Namespace, GatewayId), GatewayEntry>,
+    /// The same gateways in the order of their changes, so that a watch reads what changed and nothing else.
+    changes: RedBlackTreeMapSync<(Namespace, u64, GatewayId), ()>,
     departures: RedBlackTreeMapSync<(u64, Namespace, GatewayId), ()>,
     /// A resume from a revision below this can't be continued.
     oldest: u64,
@@ -35,6 +37,7 @@ impl GatewayCatalog {
     pub fn new(revision: u64) -> Self {
         Self {
             entries: RedBlackTreeMapSync::default(),
+            changes: RedBlackTreeMapSync::default(),
             departures: RedBlackTreeMapSync::default(),
             oldest: revision,
         }
@@ -68,6 +71,26 @@ impl GatewayCatalog {
         self.entries.get(&(namespace.clone(), id.clone()))
     }
 
+    /// The gateways of a namespace that changed after `revision`, in the order of their changes; those beyond `last`, if it
+    /// is given: revision and id of one that came before.
+    pub fn changed_after<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        revision: u64,
+        last: Option<(u64, &GatewayId)>,
+    ) -> impl Iterator<Item = &'a GatewayEntry> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let from = match last {
+            Some((at, id)) => Excluded((namespace.clone(), at, id.clone())),
+            // Sorts before every id.
+            None => Included((namespace.clone(), revision.saturating_add(1), GatewayId::least())),
+        };
+        self.changes
+            .range((from, Unbounded))
+            .take_while(move |((at, ..), ())| at == namespace)
+            .filter_map(|((_, _, id), ())| self.get(namespace, id))
+    }
+
     /// Whether everything that changed after `revision` is still known.
     pub fn knows(&self, revision: u64) -> bool {
         revision >= self.oldest
@@ -79,7 +102,7 @@ impl GatewayCatalog {
         namespace: &'a Namespace,
         revision: u64,
     ) -> impl Iterator<Item = &'a GatewayId> {
-        let first = (revision + 1, Namespace::least(), GatewayId::least());
+        let first = (revision.saturating_add(1), Namespace::least(), GatewayId::least());
         self.departures
             .range(first..)
             .map(|((_, at, id), ())| (at, id))
@@ -92,11 +115,19 @@ impl GatewayCatalog {
         let key = (snapshot.namespace.clone(), snapshot.id.clone());
         let before = self.entries.get(&key).map(|entry| entry.changed);
         let changed = changed.or(before).unwrap_or(self.oldest);
+        if let Some(before) = before {
+            self.changes.remove_mut(&(key.0.clone(), before, key.1.clone()));
+        }
+        self.changes.insert_mut((key.0.clone(), changed, key.1.clone()), ());
         self.entries.insert_mut(key, GatewayEntry { snapshot, changed });
     }
 
     /// Takes a gateway out, as of a revision.
     pub fn remove(&mut self, namespace: &Namespace, id: &GatewayId, revision: u64) {
+        if let Some(entry) = self.get(namespace, id) {
+            let changed = entry.changed;
+            self.changes.remove_mut(&(namespace.clone(), changed, id.clone()));
+        }
         self.entries.remove_mut(&(namespace.clone(), id.clone()));
         self.departures.insert_mut((revision, namespace.clone(), id.clone()), ());
         while self.departures.size() > MAX_DEPARTURES

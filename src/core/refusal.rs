@@ -119,6 +119,14 @@ pub enum Refusal {
         /// How much there may be.
         limit: u64,
     },
+    /// So many watches are open already.
+    #[error("too many watches {whose}: at most {limit}; watch less, or try again later")]
+    TooManyWatches {
+        /// `are open` or `are open from this address`.
+        whose: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
     /// Not every probe had its first turn since the start.
     #[error("the registry is settling: not every probe had its turn yet")]
     Settling {

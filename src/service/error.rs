@@ -40,7 +40,17 @@ impl From<Refusal> for Status {
 
 /// The status of a refused call.
 pub fn refusal_to_status(refusal: &Refusal) -> Status {
-    let Told { code, reason, metadata, retry_after } = tell(refusal);
+    told_to_status(refusal, tell(refusal))
+}
+
+/// The status of a stream that ends because the server drains, where its client was told already how long to wait.
+pub(crate) fn draining(retry_after: Duration) -> Status {
+    let refusal = Refusal::Draining;
+    told_to_status(&refusal, Told { retry_after: Some(retry_after), ..tell(&refusal) })
+}
+
+fn told_to_status(refusal: &Refusal, told: Told) -> Status {
+    let Told { code, reason, metadata, retry_after } = told;
     let mut details = ErrorDetails::new();
     let mut metadata = bounded(metadata);
     let mut message = String::new();
@@ -146,6 +156,10 @@ fn tell(refusal: &Refusal) -> Told {
         Refusal::Exhausted { reason, what, limit } => {
             told(Code::ResourceExhausted, reason, vec![("what", what.clone()), ("limit", limit.to_string())])
         }
+        Refusal::TooManyWatches { limit, .. } => Told {
+            code: Code::ResourceExhausted,
+            ..retry("TOO_MANY_WATCHES", vec![("limit", limit.to_string())], serve::retry_after())
+        },
         Refusal::Settling { retry_after } => retry("SETTLING", vec![], *retry_after),
         Refusal::StoreUnavailable { message } => {
             retry("STORE_UNAVAILABLE", vec![("store", message.clone())], STORE_RETRY)
@@ -267,6 +281,12 @@ mod tests {
                 Code::ResourceExhausted,
                 "TOO_MANY_TOOLS",
                 false,
+            ),
+            (
+                Refusal::TooManyWatches { whose: "are open", limit: 7 },
+                Code::ResourceExhausted,
+                "TOO_MANY_WATCHES",
+                true,
             ),
             (Refusal::Settling { retry_after: Duration::from_secs(1) }, Code::Unavailable, "SETTLING", true),
             (

@@ -1,0 +1,67 @@
+//! Which tools a status names as degraded capabilities: those that agents may use and do not see, as they do not work. So
+//! gating and status agree.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    catalog::Catalog,
+    core::{allowlist::ServerAllowlist, availability::Verdict, name::Namespace},
+};
+
+/// What a joined entry says. It is the same for all: the reason of a tool may move while its verdict does not, and then no
+/// watcher would hear of it.
+pub(super) const REASON: &str = "unavailable";
+
+/// Most names that are kept of a namespace: a status takes 256 entries, of which the gateway itself may have reported as many.
+const MAX_NAMES: usize = 512;
+
+/// The hidden tools by namespace, found once per revision: many watches ask at once.
+#[derive(Debug, Default)]
+pub(super) struct Hidden(Mutex<Found>);
+
+#[derive(Debug, Default)]
+struct Found {
+    revision: u64,
+    by_namespace: HashMap<Namespace, Arc<[String]>>,
+}
+
+impl Hidden {
+    /// The names in a namespace, sorted.
+    pub(super) fn of(
+        &self,
+        catalog: &Catalog,
+        namespace: &Namespace,
+        allowlist: &ServerAllowlist,
+    ) -> Arc<[String]> {
+        let counts = catalog.namespaces.get(namespace).map(|tools| tools.counts());
+        if counts.is_none_or(|(tools, available)| tools == available) {
+            return Arc::default();
+        }
+        {
+            let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if found.revision == catalog.revision
+                && let Some(names) = found.by_namespace.get(namespace)
+            {
+                return Arc::clone(names);
+            }
+        }
+        let names: Arc<[String]> = catalog
+            .tools(namespace)
+            .filter(|tool| tool.status.verdict == Verdict::Unavailable)
+            .filter(|tool| allowlist.allows(namespace, &tool.stored.key.name))
+            .map(|tool| tool.stored.key.name.to_string())
+            .take(MAX_NAMES)
+            .collect();
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.revision < catalog.revision {
+            *found = Found { revision: catalog.revision, by_namespace: HashMap::new() };
+        }
+        if found.revision == catalog.revision {
+            found.by_namespace.insert(namespace.clone(), Arc::clone(&names));
+        }
+        names
+    }
+}
