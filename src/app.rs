@@ -25,12 +25,17 @@ use crate::{
     metrics::Metrics,
     owner::{Handle, Owner, Parts},
     prober::{Prober, egress},
-    proto::v1::tool_registry_service_server::ToolRegistryServiceServer,
+    proto::v1::{
+        gateway_status_service_server::GatewayStatusServiceServer,
+        tool_registry_service_server::ToolRegistryServiceServer,
+    },
     serve::{self, Bound, Drain, Protocols},
     service::{
+        gateway::GatewayService,
         health::HealthState,
         reflection,
         tools::{Judge, ToolService},
+        watch::{WatchSettings, Watches},
     },
     store::{Location, Store},
 };
@@ -167,7 +172,11 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let strict = strict::begin(&reader, &settings, &readiness)?;
 
     let drain = Drain::new(settings.drain.grace, settings.drain.spread);
-    let routes = routes(&settings, &handle, &reader, &clock, judge.clone(), &health)?;
+    let tools = ToolService::new(handle.clone(), reader.clone(), clock.clone(), judge.clone());
+    let watches = Watches::new(watch_settings(&settings), drain.signal(), metrics.clone());
+    let gateways =
+        GatewayService::new(handle.clone(), reader.clone(), clock, watches, settings.degraded_capabilities);
+    let routes = routes(tools, gateways, &health, settings.max_request_bytes)?;
     let server = Server {
         stop: Stop { asked: CancellationToken::new(), drain: drain.clone() },
         drain,
@@ -314,19 +323,15 @@ async fn first_error(tasks: &mut JoinSet<Result<(), Error>>) -> Error {
 }
 
 fn routes(
-    settings: &Settings,
-    handle: &Handle,
-    reader: &Reader,
-    clock: &Clock,
-    judge: Judge,
+    tools: ToolService,
+    gateways: GatewayService,
     health: &HealthState,
+    max_request_bytes: usize,
 ) -> Result<Routes, Error> {
-    let tools = ToolService::new(handle.clone(), reader.clone(), clock.clone(), judge);
     let mut routes = Routes::builder();
     routes
-        .add_service(
-            ToolRegistryServiceServer::new(tools).max_decoding_message_size(settings.max_request_bytes),
-        )
+        .add_service(ToolRegistryServiceServer::new(tools).max_decoding_message_size(max_request_bytes))
+        .add_service(GatewayStatusServiceServer::new(gateways))
         .add_service(health.service());
     reflection::add_to(&mut routes).map_err(|e| Error::Failed(format!("reflection: {e}")))?;
     Ok(routes.routes())
@@ -359,6 +364,11 @@ fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {
         config::Egress::Cluster => egress::Mode::Cluster,
     };
     egress::Policy::parse(mode, &settings.probe.allow).map_err(Error::Configuration)
+}
+
+fn watch_settings(settings: &Settings) -> WatchSettings {
+    let config::Watching { coalesce, heartbeat, max_age, max_total, max_per_peer } = settings.watch;
+    WatchSettings { coalesce, heartbeat, max_age, max_watches: max_total, max_watches_per_peer: max_per_peer }
 }
 
 fn location(settings: &Settings) -> Location {
