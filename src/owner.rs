@@ -135,6 +135,8 @@ impl Owner {
             next_housekeeping: now,
         };
         owner.reserve_first_block().await?;
+        // A revision of 0 would say "none" to watchers, so the first catalog has another one.
+        owner.dirty.revision_moves();
         owner.restore(loaded, now);
         owner.begin_settling(now);
         owner.publish();
