@@ -1,14 +1,19 @@
 //! The life of a publish stream is the gateway's.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinHandle,
     time::sleep,
 };
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{Code, Request, Status};
 use toolpulse::{
     core::{gateway::GatewayId, name::Namespace},
@@ -113,6 +118,45 @@ async fn a_deadline_of_the_client_ends_its_stream() {
     assert!(call.await.unwrap().is_err());
     drop(messages);
     world.until("g", None).await;
+}
+
+/// A publish call whose client sets a deadline, sends one report, and neither ends nor cancels the stream when it is over.
+async fn careless_call(address: SocketAddr, report: PublishGatewayStatusRequest) -> String {
+    let tcp = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), tcp).await.unwrap();
+    tokio::spawn(connection);
+    let report = report.encode_to_vec();
+    let mut frame = vec![0];
+    frame.extend(u32::try_from(report.len()).unwrap().to_be_bytes());
+    frame.extend(report);
+    let once = tokio_stream::once(Ok::<_, Infallible>(Frame::data(Bytes::from(frame))));
+    let body = StreamBody::new(once.chain(tokio_stream::pending()));
+    let path = "/toolpulse.v1.GatewayStatusService/PublishGatewayStatus";
+    let request = http::Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", "5S")
+        .body(body)
+        .unwrap();
+    let response = client.send_request(request).await.unwrap();
+    let code = response.headers()["grpc-status"].to_str().unwrap().to_owned();
+    // The connection outlives the call, as that of a real client does.
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(600)).await;
+        drop((client, response));
+    });
+    code
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_outlives_its_call_is_lost() {
+    let world = World::start().await;
+    let code = careless_call(world.address, message("g", queued(1))).await;
+    assert_eq!(code, "4", "DEADLINE_EXCEEDED");
+    assert_eq!(world.stale("g").await, Some(false));
+    sleep(Duration::from_millis(5_100)).await;
+    assert_eq!(world.stale("g").await, Some(true));
 }
 
 /// Stands between a client and the server, and can be cut.
