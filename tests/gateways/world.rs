@@ -30,7 +30,7 @@ use toolpulse::{
         gateway_status_service_client::GatewayStatusServiceClient,
         gateway_status_service_server::GatewayStatusServiceServer, report_gateway_status_request::Report,
     },
-    serve::{self, Bound, Drain, GRACE, Protocols},
+    serve::{self, Bound, Drain, GRACE, Protocols, SPREAD},
     service::{
         gateway::GatewayService,
         watch::{WatchSettings, Watches},
@@ -61,7 +61,7 @@ impl World {
         let (store, loaded) = Store::open(&Location::Memory).await.unwrap();
         let (allowlist, _) = ServerAllowlist::from_environment(&Environment::default()).unwrap();
         let (publisher, reader) = catalog::channel(Catalog::empty(EPOCH.into(), 0, false), allowlist);
-        let (clock, metrics, drain) = (Clock::start(), Metrics::new(), Drain::new(GRACE));
+        let (clock, metrics, drain) = (Clock::start(), Metrics::new(), Drain::new(GRACE, SPREAD));
         let stop = CancellationToken::new();
         let parts = Parts {
             clock: clock.clone(),
