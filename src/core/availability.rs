@@ -45,8 +45,10 @@ pub enum Effect {
     Quiet,
     /// An error inside the grace: the last success stands in.
     LastGood,
-    /// It works now, and did not before.
+    /// It works, and was never asked before.
     Up,
+    /// It works again.
+    Recovered,
     /// It said no, and was not unavailable before.
     SaidNo,
     /// Errors outlived the grace, and it was not unavailable before.
@@ -109,8 +111,9 @@ impl ProbeState {
         now: Moment,
         windows: &Windows,
     ) -> Self {
-        let covered = now.since(last_success) < fresh_for.unwrap_or(windows.grace);
-        if !covered {
+        let age = now.since(last_success);
+        let fresh_for = fresh_for.filter(|ttl| age < *ttl);
+        if fresh_for.is_none() && age >= windows.grace {
             return Self::pending();
         }
         Self {
@@ -222,7 +225,11 @@ impl ProbeState {
         self.consecutive_errors = 0;
         self.trouble = None;
         self.down = None;
-        if was == Verdict::Available { Effect::Quiet } else { Effect::Up }
+        match was {
+            Verdict::Available => Effect::Quiet,
+            Verdict::Pending => Effect::Up,
+            Verdict::Unavailable => Effect::Recovered,
+        }
     }
 
     fn said_no(&mut self, why: Why, now: Moment) -> Effect {

@@ -15,7 +15,7 @@ use crate::{
     core::{
         availability::{Effect, Verdict},
         name::ToolKey,
-        registry::{Happening, Success},
+        registry::{Entry, Happening, Success},
         time::Moment,
     },
     store::{Soft, Stamp, StoreError},
@@ -84,11 +84,6 @@ impl Dirty {
     /// Callers to tell once reads show what they did.
     pub(super) fn finish_later(&mut self, finishes: impl IntoIterator<Item = Finish>) {
         self.finishes.extend(finishes);
-    }
-
-    /// A success of a generation that is no more must not be saved.
-    pub(super) fn forget_stale_success(&mut self, key: &ToolKey, generation: Option<u64>) {
-        self.successes.retain(|(of, _), passed| of != key || Some(passed.generation) == generation);
     }
 
     /// Waits until the oldest clearing is stored. Dropping the future loses nothing.
@@ -180,7 +175,8 @@ impl Owner {
         let reason = why.as_deref().unwrap_or_default();
         match effect {
             Effect::Quiet => {}
-            Effect::Up => tracing::info!(tool = %key, probe, "probe passes"),
+            Effect::Up => tracing::debug!(tool = %key, probe, "probe passes"),
+            Effect::Recovered => tracing::info!(tool = %key, probe, "probe passes again"),
             Effect::LastGood => tracing::debug!(
                 "Availability check failed for tool '{name}' but serving last-good within grace window: {reason}"
             ),
@@ -206,7 +202,9 @@ impl Owner {
         let stamp = Stamp::now();
         let mut changes: Vec<Soft> = Vec::new();
         for ((key, probe), passed) in std::mem::take(&mut self.dirty.successes) {
-            let Some(entry) = self.registry.get(&key) else { continue };
+            // A success of a generation that is no more must not be saved.
+            let current = |entry: &&Entry| entry.stored.generation == passed.generation;
+            let Some(entry) = self.registry.get(&key).filter(current) else { continue };
             let probe = Arc::clone(&entry.stored.spec.probes[probe].name);
             let at = stamp.earlier(now.since(passed.at));
             changes.push(Soft::Success { key, generation: passed.generation, probe, at, ttl: passed.ttl });

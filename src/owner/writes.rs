@@ -117,7 +117,6 @@ impl Owner {
             for id in cancelled {
                 self.cancel_run(id);
             }
-            self.dirty.forget_stale_success(&key, self.registry.get(&key).map(|e| e.stored.generation));
             self.dirty.tool(key, true);
         }
         self.drop_waiters();

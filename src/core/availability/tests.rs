@@ -180,6 +180,12 @@ fn after_a_restart_a_young_success_covers_and_an_old_one_does_not() {
     assert_eq!(p.tick(at(10.0), &w), Effect::Failed);
     let report = ProbeState::restored(at(-40.0), Some(60 * S), at(0.0), &w);
     assert_eq!((report.verdict(), report.window_end(&w)), (Verdict::Available, Some(at(20.0))));
+    let short = ProbeState::restored(at(-10.0), Some(5 * S), at(0.0), &w);
+    assert_eq!(
+        (short.verdict(), short.window_end(&w)),
+        (Verdict::Available, Some(at(20.0))),
+        "its grace covers"
+    );
 }
 
 #[test]
