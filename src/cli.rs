@@ -111,7 +111,11 @@ impl Cli {
             Command::Config(args) => flags.extend(args.given()),
             Command::Store(args) => flags.extend(args.given()),
         }
-        Ok(Layers::read(&flags, self.config.as_deref(), environment)?)
+        let layers = Layers::read(&flags, self.config.as_deref(), environment)?;
+        Ok(match self.command {
+            Command::Demo(_) => layers.with_default("log", demo::LOG),
+            _ => layers,
+        })
     }
 }
 

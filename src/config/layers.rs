@@ -93,6 +93,15 @@ impl Layers {
         Ok(Self { effective, environment: environment.clone() })
     }
 
+    /// Puts another default in the place of the table's, for a command that is better off with it.
+    #[must_use]
+    pub fn with_default(mut self, key: &'static str, text: &str) -> Self {
+        if let Some(effective) = self.effective.get_mut(key).filter(|e| e.origin == Origin::Default) {
+            text.clone_into(&mut effective.text);
+        }
+        self
+    }
+
     /// All settings, in the table's order.
     pub fn all(&self) -> impl Iterator<Item = &Effective> {
         OPTIONS.iter().filter_map(|setting| self.effective.get(setting.key))
