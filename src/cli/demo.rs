@@ -41,8 +41,8 @@ pub async fn run(args: DemoArgs) -> Result<(), Failure> {
             ended_early.map_or(Ok(()), |why| Err(Failure::Failed(why)))
         }
     };
-    let struck = stage.strike(&mut signals).await;
-    told.and(struck)
+    // A server that failed is the cause of whatever did not come true.
+    stage.strike(&mut signals).await.and(told)
 }
 
 /// The story; then, unless once is enough, the server goes on until it fails.

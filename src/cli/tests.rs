@@ -115,3 +115,20 @@ fn usage_errors_are_one_line() {
         assert_eq!(usage_line(&parse(line).unwrap_err().to_string()), told);
     }
 }
+
+#[test]
+fn the_demo_logs_little_unless_it_is_told() {
+    let filter = |line: &str, env: &[(&str, &str)]| {
+        let environment = Environment::from_pairs(env.iter().copied());
+        parse(line).unwrap().layers(&environment).unwrap().log().unwrap().filter
+    };
+    for (line, env, expected) in [
+        ("demo", &[][..], "error"),
+        ("demo --once", &[("TOOLPULSE_LOG", "")], "error"),
+        ("demo --log debug", &[("TOOLPULSE_LOG", "warn")], "debug"),
+        ("demo", &[("TOOLPULSE_LOG", "info")], "info"),
+        ("serve", &[], "info"),
+    ] {
+        assert_eq!(filter(line, env), expected, "{line} {env:?}");
+    }
+}

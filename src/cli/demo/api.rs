@@ -128,3 +128,24 @@ pub(super) fn hidden<'a>(list: &'a ListAvailableToolsResponse, name: &str) -> Re
     let found = list.hidden.iter().find(|tool| tool.name == name);
     found.ok_or_else(|| format!("the list is {}", names(list).join(", ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_until_it_is_so_and_not_for_ever() {
+        let mut asked = 0;
+        let answer = until("a third answer", async || {
+            asked += 1;
+            if asked == 3 { Ok("yes") } else { Err("not yet".to_owned()) }
+        });
+        assert_eq!(answer.await, Ok("yes"));
+
+        let start = Instant::now();
+        let never: Result<(), _> = until("the impossible", async || Err("the usual".to_owned())).await;
+        let text = "the demo expected within 15s: the impossible; instead: the usual";
+        assert_eq!(never, Err(Failure::Failed(text.to_owned())));
+        assert!((PATIENCE..PATIENCE + POLL).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+}

@@ -31,7 +31,7 @@ pub(super) fn print(stage: &Stage, narrator: &Narrator) -> Result<(), Failure> {
         ),
         (
             "Break a target, let it say no, and heal it:",
-            ["search/break", "messages/no", "search/heal"]
+            ["search/break", "messages/no", "search/heal", "messages/heal"]
                 .map(|rest| format!("curl -X POST http://{targets}/{rest}"))
                 .join("\n"),
         ),

@@ -1,14 +1,14 @@
 //! How the demo speaks: chapters, explanations, and events with the time at which they were seen.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::super::{Failure, print};
 use crate::core::name::clean;
 
-/// Columns of an explanation.
+/// Columns of explanations and events.
 const WIDTH: usize = 96;
+/// Columns of an event's time.
+const STAMP: usize = 9;
 /// In front of explanations and events.
 const INDENT: &str = "   ";
 
@@ -24,11 +24,6 @@ impl Narrator {
         Self { start: Instant::now() }
     }
 
-    /// How long the story takes until now.
-    pub(super) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
-
     /// A headline, and what there is to see.
     pub(super) fn chapter(&self, title: &str, explanation: &str) -> Result<(), Failure> {
         print::line(&format!("\n{title}"))?;
@@ -42,8 +37,12 @@ impl Narrator {
 
     /// Something that was seen just now.
     pub(super) fn event(&self, text: &str) -> Result<(), Failure> {
-        let stamp = format!("+{:.1} s", self.elapsed().as_secs_f64());
-        print::line(&format!("{INDENT}{stamp:<8} {}", clean(text, usize::MAX)))
+        let mut stamp = format!("+{:.1} s", self.start.elapsed().as_secs_f64());
+        for line in wrap(&clean(text, usize::MAX), WIDTH - STAMP) {
+            print::line(&format!("{INDENT}{stamp:<STAMP$}{line}"))?;
+            stamp.clear();
+        }
+        Ok(())
     }
 
     /// A text as it is: JSON, a command.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     app::{self, Stop},
-    config::{Environment, Layers, Settings},
+    config::{ClientSettings, Environment, Layers, Settings},
     manifest::{Defaults, Manifest},
     proto::v1::SchemaFormat,
 };
@@ -43,7 +43,8 @@ pub(super) struct Stage {
     /// Where its admin port is.
     pub(super) admin: SocketAddr,
     stop: Stop,
-    server: JoinHandle<Result<(), app::Error>>,
+    /// None once its end was told.
+    server: Option<JoinHandle<Result<(), app::Error>>>,
     directory: TempDir,
     owner: Option<AbortOnDropHandle<()>>,
 }
@@ -61,7 +62,7 @@ impl Stage {
         let running =
             Box::pin(app::start(settings(directory.path())?)).await.map_err(app::Error::into_failure)?;
         let (address, admin, stop) = (running.address, running.admin, running.stop.clone());
-        let server = tokio::spawn(running.ended());
+        let server = Some(tokio::spawn(running.ended()));
         let api = Api::new(client::channel(&client_settings(address)?).await?);
         Ok(Self { api, targets, address, admin, stop, server, directory, owner: None })
     }
@@ -87,9 +88,22 @@ impl Stage {
         Ok(count)
     }
 
+    /// Waits until an agent's list has exactly so many tools.
+    pub(super) async fn all_listed(&self, count: usize) -> Result<Vec<String>, Failure> {
+        until(&format!("all {count} tools are listed"), async || {
+            let list = self.api.list(SchemaFormat::Mcp, None).await?;
+            let names: Vec<String> = list.tools.into_iter().map(|tool| tool.name).collect();
+            if names.len() == count { Ok(names) } else { Err(format!("the list is {}", names.join(", "))) }
+        })
+        .await
+    }
+
     /// Waits until the server has ended, although nobody asked for that.
     pub(super) async fn broken(&mut self) -> Failure {
-        match (&mut self.server).await {
+        let Some(server) = &mut self.server else { return std::future::pending().await };
+        let ended = server.await;
+        self.server = None;
+        match ended {
             Ok(Err(error)) => error.into_failure(),
             ended => Failure::Failed(format!("the server ended by itself: {ended:?}")),
         }
@@ -100,22 +114,20 @@ impl Stage {
         self.owner = None;
         // Its connection ends with it; the server need not wait.
         drop(self.api);
-        if !self.server.is_finished() {
+        if let Some(mut server) = self.server {
             self.stop.gently();
+            let ended = tokio::select! {
+                ended = &mut server => ended,
+                () = signals.next() => {
+                    self.stop.now();
+                    server.await
+                }
+            };
+            let ended = ended.unwrap_or_else(|panic| Err(app::Error::Failed(panic.to_string())));
+            ended.map_err(app::Error::into_failure)?;
         }
-        let ended = tokio::select! {
-            ended = &mut self.server => ended,
-            () = signals.next() => {
-                self.stop.now();
-                self.server.await
-            }
-        };
-        ended
-            .unwrap_or_else(|panic| Err(app::Error::Failed(panic.to_string())))
-            .map_err(app::Error::into_failure)?;
-        self.directory
-            .close()
-            .map_err(|e| Failure::Failed(format!("cannot remove the temporary directory: {e}")))
+        let removed = self.directory.close();
+        removed.map_err(|e| Failure::Failed(format!("cannot remove the temporary directory: {e}")))
     }
 }
 
@@ -138,7 +150,7 @@ fn settings(directory: &Path) -> Result<Settings, Failure> {
 }
 
 /// The settings of a command that talks to the server.
-fn client_settings(address: SocketAddr) -> Result<crate::config::ClientSettings, Failure> {
+fn client_settings(address: SocketAddr) -> Result<ClientSettings, Failure> {
     let environment = [("TOOLPULSE_SERVER", address.to_string())];
     Ok(Layers::read(&[], None, &Environment::from_pairs(environment))?.client()?)
 }
@@ -151,17 +163,5 @@ async fn push_reports(api: Api) {
         if let Err(error) = api.report_pass(REPORTED, "the speech model is loaded").await {
             tracing::debug!(error, "the report did not arrive; the next one may");
         }
-    }
-}
-
-impl Stage {
-    /// Waits until an agent's list has exactly so many tools.
-    pub(super) async fn all_listed(&self, count: usize) -> Result<Vec<String>, Failure> {
-        until(&format!("all {count} tools are listed"), async || {
-            let list = self.api.list(SchemaFormat::Mcp, None).await?;
-            let names: Vec<String> = list.tools.into_iter().map(|tool| tool.name).collect();
-            if names.len() == count { Ok(names) } else { Err(format!("the list is {}", names.join(", "))) }
-        })
-        .await
     }
 }

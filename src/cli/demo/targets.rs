@@ -232,3 +232,50 @@ async fn listen_again(address: SocketAddr) -> TcpListener {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_page_switches_targets() {
+        let switches = Switches::default();
+        for (path, status, part) in [
+            (("search", "break"), 200, "search: break"),
+            (("messages", "no"), 200, "messages: no"),
+            (("database", "no"), 400, "use break or heal"),
+            (("nix", "heal"), 404, "there are search, messages, calendar, language, database"),
+            (("search", "smash"), 404, "use break, no or heal"),
+        ] {
+            let (name, word) = path;
+            let path = Path((name.to_owned(), word.to_owned()));
+            let (code, text) = switch(State(switches.clone()), path).await;
+            assert_eq!((code.as_u16(), text.contains(part)), (status, true), "{name} {word}: {text}");
+        }
+        for (name, status, part) in [
+            ("search", 503, ""),
+            ("messages", 200, NO_REASON),
+            ("calendar", 200, r#""available": true"#),
+            ("nix", 404, "no target"),
+        ] {
+            let (code, text) = answer(State(switches.clone()), Path(name.to_owned())).await;
+            assert_eq!((code.as_u16(), text.contains(part)), (status, true), "{name}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_port_is_closed_and_opens_again() {
+        let targets = Targets::start().await.unwrap();
+        for mode in [Mode::Works, Mode::Works, Mode::Broken, Mode::Broken, Mode::Works] {
+            targets.set(Target::Database, mode);
+            let as_told = async {
+                while TcpStream::connect(targets.tcp).await.is_ok() != (mode == Mode::Works) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            time::timeout(Duration::from_secs(20), as_told).await.unwrap();
+        }
+    }
+}
