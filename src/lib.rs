@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod core;
+pub mod grpc_code;
 pub mod manifest;
 pub mod metrics;
 pub mod owner;

@@ -1,7 +1,5 @@
 //! Lists over catalogs that are put together by hand.
 
-use std::collections::BTreeMap;
-
 use super::{listing::Stage, *};
 use crate::{
     core::{
@@ -9,7 +7,7 @@ use crate::{
         availability::{Defaults, ProbeState, Verdict},
         probe::{ErrorClass, Outcome, ProbeKind, ProbeSpec},
         registry::{Registry, Report},
-        tool::{GivenWindows, StoredTool, ToolSpec, spec_hash},
+        tool::{StoredTool, ToolSpec, spec_hash},
     },
     render::Format,
 };
@@ -21,17 +19,9 @@ fn key(name: &str) -> ToolKey {
 fn stored(name: &str, generation: u64, probed: bool) -> Arc<StoredTool> {
     let report = ProbeSpec { name: "report".into(), kind: ProbeKind::Report };
     let spec = ToolSpec {
-        name: ToolName::parse(name).unwrap(),
-        title: String::new(),
         description: format!("does {name}"),
-        input_schema: String::new(),
-        output_schema: String::new(),
-        endpoint: String::new(),
-        annotations: String::new(),
-        extra: String::new(),
-        labels: BTreeMap::new(),
         probes: probed.then_some(report).into_iter().collect(),
-        windows: GivenWindows::default(),
+        ..ToolSpec::new(ToolName::parse(name).unwrap())
     };
     Arc::new(StoredTool {
         key: key(name),

@@ -1,7 +1,6 @@
 //! One tool as readers see it: what is durable, what is observed, and its definitions in the forms that were asked for.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -14,7 +13,7 @@ use crate::{
         probe::{ErrorClass, Outcome},
         registry::{Entry, Registry},
         time::Moment,
-        tool::{GivenWindows, StoredTool, ToolSpec},
+        tool::{StoredTool, ToolSpec},
     },
     render::Format,
 };
@@ -132,17 +131,10 @@ impl CatalogTool {
 pub(super) fn builtin_gateway_status() -> CatalogTool {
     let name = ToolName::parse("gateway_status").unwrap_or_else(|_| unreachable!("a valid name"));
     let spec = ToolSpec {
-        name: name.clone(),
-        title: String::new(),
         description: "Report the gateway's live self-state (read-only).".to_owned(),
         input_schema: r#"{"type":"object","properties":{},"required":[]}"#.to_owned(),
-        output_schema: String::new(),
-        endpoint: String::new(),
         annotations: r#"{"readOnlyHint":true}"#.to_owned(),
-        extra: String::new(),
-        labels: BTreeMap::new(),
-        probes: Vec::new(),
-        windows: GivenWindows::default(),
+        ..ToolSpec::new(name.clone())
     };
     let (windows, _) = Windows::clamp(&spec.windows, &Default::default());
     let stored = StoredTool {

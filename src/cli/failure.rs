@@ -2,10 +2,10 @@
 
 use std::io;
 
-use tonic::{Code, Status};
+use tonic::Status;
 use tonic_types::StatusExt;
 
-use crate::{config, core::name::clean};
+use crate::{config, core::name::clean, grpc_code::code_name};
 
 /// Longest error line, in characters.
 const MAX_LINE: usize = 2_000;
@@ -107,31 +107,10 @@ fn one_line(text: &str) -> String {
     clean(&text.replace(['\n', '\t'], " "), MAX_LINE)
 }
 
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+    use tonic::Code;
 
     use tonic_types::ErrorDetails;
 

@@ -38,6 +38,25 @@ pub struct ToolSpec {
     pub windows: GivenWindows,
 }
 
+impl ToolSpec {
+    /// A tool of which nothing is said but its name.
+    pub fn new(name: ToolName) -> Self {
+        Self {
+            name,
+            title: String::new(),
+            description: String::new(),
+            input_schema: String::new(),
+            output_schema: String::new(),
+            endpoint: String::new(),
+            annotations: String::new(),
+            extra: String::new(),
+            labels: BTreeMap::new(),
+            probes: Vec::new(),
+            windows: GivenWindows::default(),
+        }
+    }
+}
+
 /// The durations that an owner gave; what is left out is derived from the server's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GivenWindows {

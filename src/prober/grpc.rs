@@ -26,9 +26,12 @@ use super::{
     Failure, Progress, USER_AGENT,
     dial::{Alpn, Dialer, Stream},
 };
-use crate::core::{
-    name::quote,
-    probe::{ErrorClass, GrpcProbe, Outcome},
+use crate::{
+    core::{
+        name::quote,
+        probe::{ErrorClass, GrpcProbe, Outcome},
+    },
+    grpc_code::code_name,
 };
 
 /// Bytes of an answer that are read: a health answer has two.
@@ -162,28 +165,6 @@ fn broken(error: &(dyn Error + 'static)) -> Failure {
         next = error.source();
     }
     Failure::broken("the gRPC answer is broken", error)
-}
-
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

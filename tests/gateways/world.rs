@@ -19,7 +19,7 @@ use toolpulse::{
         name::{Namespace, ToolKey, ToolName},
         probe::{Outcome, ProbeKind, ProbeSpec},
         registry::{Report as ProbeReport, plan::Registration},
-        tool::{GivenWindows, ToolSpec, spec_hash},
+        tool::{ToolSpec, spec_hash},
     },
     metrics::Metrics,
     owner::{Handle, Owner, Parts, Registering},
@@ -133,19 +133,9 @@ impl World {
 
     /// Registers a tool with one report probe.
     pub(crate) async fn register(&self, name: &str) {
-        let name = ToolName::parse(name).unwrap();
         let spec = ToolSpec {
-            name: name.clone(),
-            title: String::new(),
-            description: String::new(),
-            input_schema: String::new(),
-            output_schema: String::new(),
-            endpoint: String::new(),
-            annotations: String::new(),
-            extra: String::new(),
-            labels: BTreeMap::new(),
             probes: vec![ProbeSpec { name: "report".into(), kind: ProbeKind::Report }],
-            windows: GivenWindows::default(),
+            ..ToolSpec::new(ToolName::parse(name).unwrap())
         };
         let registration = Registration {
             namespace: Namespace::default(),

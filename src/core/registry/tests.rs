@@ -3,7 +3,7 @@
 use super::{plan::*, *};
 use crate::core::{
     probe::{ErrorClass, HostPort, ProbeSpec, TcpProbe},
-    tool::{GivenWindows, ToolSpec},
+    tool::ToolSpec,
 };
 
 const S: Duration = Duration::from_secs(1);
@@ -24,17 +24,9 @@ fn spec(name: &str, description: &str, kinds: &[ProbeKind]) -> ToolSpec {
     let probe =
         |(i, kind): (usize, &ProbeKind)| ProbeSpec { name: format!("p{i}").into(), kind: kind.clone() };
     ToolSpec {
-        name: ToolName::parse(name).unwrap(),
-        title: String::new(),
         description: description.into(),
-        input_schema: String::new(),
-        output_schema: String::new(),
-        endpoint: String::new(),
-        annotations: String::new(),
-        extra: String::new(),
-        labels: BTreeMap::new(),
         probes: kinds.iter().enumerate().map(probe).collect(),
-        windows: GivenWindows::default(),
+        ..ToolSpec::new(ToolName::parse(name).unwrap())
     }
 }
 

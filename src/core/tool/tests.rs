@@ -4,19 +4,7 @@ use super::*;
 use crate::core::probe::{HostPort, HttpUrl, Tls};
 
 fn bare() -> ToolSpec {
-    ToolSpec {
-        name: ToolName::parse("search").unwrap(),
-        title: String::new(),
-        description: String::new(),
-        input_schema: String::new(),
-        output_schema: String::new(),
-        endpoint: String::new(),
-        annotations: String::new(),
-        extra: String::new(),
-        labels: BTreeMap::new(),
-        probes: Vec::new(),
-        windows: GivenWindows::default(),
-    }
+    ToolSpec::new(ToolName::parse("search").unwrap())
 }
 
 fn http() -> HttpProbe {
