@@ -1,0 +1,116 @@
+//! The processes of a run, each on its core. They end with the run.
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tokio::time::{Instant, sleep};
+use toolpulse::proto::health::{HealthCheckRequest, health_client::HealthClient};
+
+/// The cores of a run: the first two that this process may use.
+pub(crate) fn cores() -> (usize, usize) {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut allowed = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    match (allowed.next(), allowed.next()) {
+        (Some(server), Some(load)) => (server, load),
+        _ => panic!("the server and the load need a core each: run this where there are two"),
+    }
+}
+
+/// Keeps this process, and what it turns into, on a core.
+pub(crate) fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// A command that runs on a core.
+pub(crate) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("pinned").arg(core.to_string()).arg(program).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+}
+
+/// A running server. The last clone ends it.
+#[derive(Clone)]
+pub(crate) struct Child(Arc<Process>);
+
+struct Process {
+    child: std::process::Child,
+    address: String,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Child {
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines.find_map(|line| Some(line.ok()?.strip_prefix("listening on ")?.to_owned()));
+        // The rest is read to the end, so that the server never waits for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(Arc::new(Process { child, address: address.expect("the server did not start") }))
+    }
+
+    /// `host:port`.
+    pub(crate) fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// How long its threads ran so far.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.child.id())).unwrap();
+        let ran = tasks.filter_map(|task| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(ran.sum())
+    }
+
+    /// Its resident memory in bytes.
+    pub(crate) fn resident(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+/// A server of this program's own.
+pub(crate) async fn own(args: &[&str]) -> Child {
+    let mut command = pinned(cores().0, std::env::current_exe().unwrap());
+    command.args(args);
+    Child::spawn(command)
+}
+
+/// The real binary with an empty store of a kind, ready.
+pub(crate) async fn toolpulse(store: &str, data: &Path) -> Child {
+    let mut command = pinned(cores().0, env!("CARGO_BIN_EXE_toolpulse"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", store]);
+    command.arg("--data-dir").arg(data).args(["--log", "error"]);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("TOOLPULSE_") || matches!(&*text, "CI" | "ALLOWED_TOOLS" | "HERMES_ONLY_TOOLS") {
+            command.env_remove(name);
+        }
+    }
+    let server = Child::spawn(command);
+    let mut health = HealthClient::connect(format!("http://{}", server.address())).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while health.check(HealthCheckRequest::default()).await.is_ok_and(|reply| reply.get_ref().status != 1) {
+        assert!(Instant::now() < deadline, "the server is not ready");
+        sleep(Duration::from_millis(10)).await;
+    }
+    server
+}
