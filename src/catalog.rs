@@ -118,7 +118,10 @@ impl Catalog {
     pub fn put(&mut self, tool: CatalogTool, visible: bool) {
         let key = tool.stored.key.clone();
         let mut namespace = self.namespaces.get(&key.namespace).cloned().unwrap_or_default();
-        if let Some(before) = namespace.tools.get(&key.name) {
+        let before = namespace.tools.get(&key.name);
+        // A list also says which names are unknown.
+        let visible = visible || before.is_none();
+        if let Some(before) = before {
             namespace.available -= u32::from(before.is_available());
             self.verdicts[before.status.verdict as usize] -= 1;
         }
@@ -231,6 +234,11 @@ impl Reader {
     /// Tells of newer revisions.
     pub fn revisions(&self) -> watch::Receiver<u64> {
         self.revisions.clone()
+    }
+
+    /// Whether the registry is settled.
+    pub fn is_settled(&self) -> bool {
+        *self.settled.borrow()
     }
 
     /// Tells whether the registry is settled.

@@ -1,8 +1,9 @@
 //! What an agent is shown: one predicate over the snapshot, in the form that it asked for.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 use super::{Catalog, CatalogTool};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     render::Format,
 };
 
-/// Most distinct lists that one namespace keeps ready. Agents share few roles; beyond that a list is made anew each time.
+/// Most distinct lists that one namespace keeps ready in one format. Agents share few roles; beyond that a list is made anew each time.
 const MAX_LISTINGS: usize = 256;
 
 /// Who asks for what.
@@ -33,10 +34,36 @@ pub struct Selection {
 pub struct Listing {
     /// The tools, sorted by exposed name.
     pub tools: Vec<Arc<CatalogTool>>,
-    /// Their definitions as one JSON array.
-    pub tools_json: String,
+    /// The form of their definitions.
+    pub format: Format,
+    /// Names of the request's allowlist that no registered tool has, sorted.
+    pub unknown: Vec<String>,
     /// Hash of what the agent sees.
     pub etag: String,
+    encoded: OnceLock<Bytes>,
+}
+
+impl Listing {
+    /// The definitions as one JSON array.
+    pub fn tools_json(&self) -> String {
+        let definitions = || self.tools.iter().map(|tool| tool.definition(self.format).json.as_str());
+        let size: usize = definitions().map(|json| json.len() + 1).sum();
+        let mut text = String::with_capacity(size + 2);
+        text.push('[');
+        for (i, json) in definitions().enumerate() {
+            if i > 0 {
+                text.push(',');
+            }
+            text.push_str(json);
+        }
+        text.push(']');
+        text
+    }
+
+    /// What `encode` makes of it: the first time it is asked for, and then as long as the list lives.
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
+        self.encoded.get_or_init(|| encode(self)).clone()
+    }
 }
 
 /// A registered tool that is not in a list.
@@ -61,28 +88,74 @@ pub enum Stage {
 
 /// Ready lists of one namespace, by what was asked for.
 #[derive(Debug, Default)]
-pub(super) struct Listings(ArcSwap<HashMap<ListingKey, Arc<Listing>>>);
+pub(super) struct Listings(ArcSwap<[Ready; Format::ALL.len()]>);
 
-type ListingKey = (Format, Option<Arc<[String]>>);
+/// Those of one format. No restriction and a list of names are kept apart by type: an empty list must never mean all.
+#[derive(Clone, Debug, Default)]
+struct Ready {
+    all: Option<Arc<Listing>>,
+    /// Sorted by names, which are sorted and each once. There are few, and to compare names costs less than to hash all.
+    some: Vec<(Arc<[String]>, Arc<Listing>)>,
+}
+
+impl Ready {
+    /// Where the list for `names` is, or would be.
+    fn find(&self, names: &[&str]) -> Result<usize, usize> {
+        self.some.binary_search_by(|(have, _)| have.iter().map(String::as_str).cmp(names.iter().copied()))
+    }
+}
+
+impl Listings {
+    fn get(&self, format: Format, names: Option<&[&str]>) -> Option<Arc<Listing>> {
+        let ready = &self.0.load()[format as usize];
+        match names {
+            None => ready.all.clone(),
+            Some(names) => ready.find(names).ok().map(|at| Arc::clone(&ready.some[at].1)),
+        }
+    }
+
+    fn keep(&self, names: Option<&[&str]>, listing: &Arc<Listing>) {
+        let owned: Arc<[String]> = names.unwrap_or_default().iter().map(|&name| name.to_owned()).collect();
+        self.0.rcu(|formats| {
+            let mut formats = <[Ready; Format::ALL.len()]>::clone(formats);
+            let ready = &mut formats[listing.format as usize];
+            match names.map(|names| ready.find(names)) {
+                None => ready.all = Some(Arc::clone(listing)),
+                Some(Err(at)) if ready.some.len() < MAX_LISTINGS => {
+                    ready.some.insert(at, (Arc::clone(&owned), Arc::clone(listing)));
+                }
+                // Somebody was faster, or there are enough.
+                Some(_) => {}
+            }
+            formats
+        });
+    }
+}
 
 impl Catalog {
     /// What an agent may use now.
     pub fn list(&self, selection: &Selection, server: &ServerAllowlist) -> Arc<Listing> {
-        let names = selection.allowed.as_ref().map(|a| Arc::from(a.names()));
-        let key = (selection.format, names);
-        let listings = &self.namespace(&selection.namespace).listings;
-        if let Some(ready) = listings.0.load().get(&key) {
-            return Arc::clone(ready);
+        let names: Option<Vec<&str>> =
+            selection.allowed.as_ref().map(|allowed| allowed.names().iter().map(String::as_str).collect());
+        let names = names.as_deref();
+        if let Some(ready) = self.ready(&selection.namespace, selection.format, names) {
+            return ready;
         }
         let listing = Arc::new(self.make_listing(selection, server));
-        listings.0.rcu(|ready| {
-            let mut ready = HashMap::clone(ready);
-            if ready.len() < MAX_LISTINGS {
-                ready.insert(key.clone(), Arc::clone(&listing));
-            }
-            ready
-        });
+        if let Some(namespace) = self.namespaces.get(&selection.namespace) {
+            namespace.listings.keep(names, &listing);
+        }
         listing
+    }
+
+    /// The list, if it is ready. `names`: the request's allowlist, sorted and each once.
+    pub fn ready(
+        &self,
+        namespace: &Namespace,
+        format: Format,
+        names: Option<&[&str]>,
+    ) -> Option<Arc<Listing>> {
+        self.namespaces.get(namespace)?.listings.get(format, names)
     }
 
     /// Registered tools that are not in the list of `selection`, sorted by name, and why. Those outside the request's own
@@ -99,7 +172,7 @@ impl Catalog {
     }
 
     /// Names of the request's allowlist that no registered tool has.
-    pub fn unknown(&self, selection: &Selection) -> Vec<String> {
+    fn unknown(&self, selection: &Selection) -> Vec<String> {
         let Some(allowed) = &selection.allowed else { return Vec::new() };
         let mut unknown = allowed.unknown(self.tools(&selection.namespace).map(|tool| &tool.stored.key));
         if let Some(builtin) = &self.builtin {
@@ -116,21 +189,13 @@ impl Catalog {
         tools.extend(self.builtin(selection).filter(visible).cloned());
         tools.sort_by(|a, b| a.definition(format).exposed_name.cmp(&b.definition(format).exposed_name));
 
-        let size: usize = tools.iter().map(|tool| tool.definition(format).json.len() + 1).sum();
-        let mut tools_json = String::with_capacity(size + 2);
         let mut hash = ContentHash::new("toolpulse list 1");
         hash.text(format.label());
-        tools_json.push('[');
-        for (i, tool) in tools.iter().enumerate() {
-            let definition = tool.definition(format);
-            if i > 0 {
-                tools_json.push(',');
-            }
-            tools_json.push_str(&definition.json);
-            hash.bytes(&definition.digest);
+        for tool in &tools {
+            hash.bytes(&tool.definition(format).digest);
         }
-        tools_json.push(']');
-        Listing { tools, tools_json, etag: hex(&hash.finish()[..16]) }
+        let etag = hex(&hash.finish()[..16]);
+        Listing { tools, format, unknown: self.unknown(selection), etag, encoded: OnceLock::new() }
     }
 
     /// The built-in tool, where no registered one has its name.

@@ -92,7 +92,7 @@ fn a_list_holds_what_works_and_is_allowed() {
     world.report("b", Outcome::no("PROBE_SAID_NO", "quota"));
     assert_eq!(world.list(Format::Mcp, None).0, ["a"]);
     world.catalog.remove(&key("a"));
-    assert_eq!(world.list(Format::Mcp, None).1.tools_json, "[]");
+    assert_eq!(world.list(Format::Mcp, None).1.tools_json(), "[]");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn equal_content_is_an_equal_etag_and_formats_differ() {
         names.iter().for_each(|name| world.put(name, false));
         let (_, mcp) = world.list(Format::Mcp, None);
         let (_, openai) = world.list(Format::OpenAiChat, None);
-        (mcp.etag.clone(), mcp.tools_json.clone(), openai.etag.clone())
+        (mcp.etag.clone(), mcp.tools_json(), openai.etag.clone())
     };
     let one = build(&["x", "y.z", "a"]);
     assert_eq!(one, build(&["y.z", "a", "x"]));
@@ -125,6 +125,41 @@ fn a_list_is_kept_until_what_is_visible_changes() {
     );
     world.report("a", Outcome::no("PROBE_SAID_NO", "x"));
     assert!(!Arc::ptr_eq(&first, &world.list(Format::Mcp, None).1));
+}
+
+#[test]
+fn unknown_names_follow_what_is_registered() {
+    let mut world = World::new(None, false);
+    world.put("a", false);
+    assert_eq!(world.list(Format::Mcp, Some(&["b", "a"])).1.unknown, ["b"]);
+    // Not visible yet, so the list stays the same; but known.
+    world.registry.put(stored("b", 1, true), None, |_, _| ProbeState::pending(), Moment::START);
+    world.show("b", false);
+    let (shown, listing) = world.list(Format::Mcp, Some(&["b", "a"]));
+    assert_eq!((shown, listing.unknown.len()), (vec!["a".to_owned()], 0));
+    world.catalog.remove(&key("b"));
+    assert_eq!(world.list(Format::Mcp, Some(&["b", "a"])).1.unknown, ["b"]);
+}
+
+#[test]
+fn a_ready_list_is_found_by_its_names_and_never_by_none() {
+    let mut world = World::new(None, false);
+    world.put("a", false);
+    let ready = |world: &World, names: Option<&[&str]>| {
+        world.catalog.ready(&Namespace::default(), Format::Mcp, names)
+    };
+    let (_, all) = world.list(Format::Mcp, None);
+    assert!(Arc::ptr_eq(&all, &ready(&world, None).unwrap()));
+    assert!(ready(&world, Some(&[])).is_none(), "no names are not all names");
+    assert!(ready(&world, Some(&["a", "b"])).is_none());
+    let (_, some) = world.list(Format::Mcp, Some(&["b", "a", "b"]));
+    assert!(Arc::ptr_eq(&some, &ready(&world, Some(&["a", "b"])).unwrap()));
+    // Lists that were made later come before and after it.
+    for other in [&["a"][..], &["z"], &["a", "c"]] {
+        let (_, made) = world.list(Format::Mcp, Some(other));
+        assert!(Arc::ptr_eq(&made, &ready(&world, Some(other)).unwrap()), "{other:?}");
+    }
+    assert!(Arc::ptr_eq(&some, &ready(&world, Some(&["a", "b"])).unwrap()));
 }
 
 #[test]

@@ -25,9 +25,8 @@ use self::{
     methods::{Method, Methods},
     stall::Stall,
 };
-use super::{deadline, error};
-use crate::grpc_code::code_name;
-use crate::{metrics::Metrics, serve::Peer};
+use super::{deadline, error, prepared::Prepared};
+use crate::{grpc_code::code_name, metrics::Metrics, serve::Peer};
 
 /// A deadline, once it is known when it falls.
 type Deadline = Option<Pin<Box<Sleep>>>;
@@ -157,6 +156,7 @@ impl Call {
             self.complete(response.headers_mut());
             return response;
         }
+        Prepared::unpack(&mut response);
         let stall = match self.peer.take() {
             Some(peer) if self.method.streams => Some(Stall::watch(peer)),
             _ => None,

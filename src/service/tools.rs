@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use super::error::refusal_to_status;
+use super::{error::refusal_to_status, prepared::Prepared};
 use crate::{
     catalog::Reader,
     clock::Clock,
@@ -131,7 +131,8 @@ impl ToolRegistryService for ToolService {
         request: Request<v1::ListAvailableToolsRequest>,
     ) -> Result<Response<v1::ListAvailableToolsResponse>, Status> {
         let deadline = super::deadline::grpc_timeout(request.metadata());
-        reply(self.available(request.into_inner(), deadline).await)
+        let answer = self.available(request.into_inner(), deadline).await;
+        answer.map(Prepared::into_response).map_err(|refusal| refusal_to_status(&refusal))
     }
 
     async fn probe_tool(

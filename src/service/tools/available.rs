@@ -1,7 +1,10 @@
 //! ListAvailableTools: what an agent may use now, from the snapshot.
+//!
+//! Every agent asks this before every turn, so what is the same in each reply with one list is encoded once, with the list.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use prost::Message;
 use tokio::time::timeout;
 
@@ -10,7 +13,7 @@ use crate::{
     catalog::{Catalog, CatalogTool, Hidden, Listing, Selection, Stage},
     core::{allowlist::RequestAllowlist, refusal::Refusal},
     proto::v1,
-    service::convert,
+    service::{convert, prepared::Prepared},
 };
 
 /// How long a list waits for the registry to settle after a start.
@@ -31,13 +34,16 @@ impl ToolService {
         &self,
         request: v1::ListAvailableToolsRequest,
         deadline: Option<Duration>,
-    ) -> Result<v1::ListAvailableToolsResponse, Refusal> {
-        let selection = parse(&request)?;
-        self.settled(deadline).await?;
-        let (catalog, listing) = self.reader.list(&selection);
+    ) -> Result<Prepared, Refusal> {
+        let (catalog, listing) = match self.ready(&request) {
+            Some(ready) => ready,
+            None => {
+                let selection = parse(&request)?;
+                self.settled(deadline).await?;
+                self.reader.list(&selection)
+            }
+        };
         let mut reply = v1::ListAvailableToolsResponse {
-            unknown_tools: catalog.unknown(&selection),
-            etag: listing.etag.clone(),
             not_modified: !request.if_etag.is_empty() && request.if_etag == listing.etag,
             max_age: Some(convert::to_proto_duration(self.max_age(&catalog))),
             epoch: catalog.epoch.to_string(),
@@ -45,6 +51,7 @@ impl ToolService {
             ..Default::default()
         };
         if request.include_hidden {
+            let selection = parse(&request)?;
             let mut hidden: Vec<v1::HiddenTool> = Vec::new();
             for one in catalog.hidden(&selection, self.reader.allowlist()) {
                 reply.hidden_count += 1;
@@ -54,11 +61,28 @@ impl ToolService {
             }
             reply.hidden = hidden;
         }
-        if !reply.not_modified {
-            fill(&mut reply, &listing, &selection);
+        let prepared = if reply.not_modified {
+            reply.etag.clone_from(&listing.etag);
+            reply.unknown_tools.clone_from(&listing.unknown);
+            Prepared::new(&reply, Bytes::new())
+        } else {
+            Prepared::new(&reply, listing.encoded(encode))
+        };
+        check_size(prepared.len(), listing.tools.len(), request.max_reply_bytes)?;
+        Ok(prepared)
+    }
+
+    /// The list, where the same was asked for before. Only what is without fault gets a list, so nothing is parsed again.
+    fn ready(&self, request: &v1::ListAvailableToolsRequest) -> Option<(Arc<Catalog>, Arc<Listing>)> {
+        if request.max_reply_bytes as usize > LARGEST_REPLY || !self.reader.is_settled() {
+            return None;
         }
-        check_size(&reply, request.max_reply_bytes)?;
-        Ok(reply)
+        let namespace = convert::namespace(&request.namespace).ok()?;
+        let format = convert::schema_format(request.format).ok()?;
+        let names = request.allowed_tools.as_ref().map(|allowed| sorted(&allowed.names));
+        let catalog = self.reader.load();
+        let listing = catalog.ready(&namespace, format, names.as_deref())?;
+        Some((catalog, listing))
     }
 
     /// Waits until every probe had its turn since the start: an empty list must not be a merely ignorant one.
@@ -105,23 +129,35 @@ fn parse(request: &v1::ListAvailableToolsRequest) -> Result<Selection, Refusal> 
     })
 }
 
-fn fill(reply: &mut v1::ListAvailableToolsResponse, listing: &Listing, selection: &Selection) {
-    reply.tools_json = listing.tools_json.clone();
-    reply.token_estimate = tokens(listing.tools_json.len());
-    reply.tools = listing
-        .tools
-        .iter()
-        .map(|tool| {
-            let definition = tool.definition(selection.format);
-            v1::AvailableTool {
-                name: tool.stored.key.name.to_string(),
-                exposed_name: definition.exposed_name.clone(),
-                spec_hash: tool.stored.spec_hash.to_string(),
-                token_estimate: tokens(definition.json.len()),
-                endpoint: tool.stored.spec.endpoint.clone(),
-            }
-        })
-        .collect();
+fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The fields that are the same in every reply with this list.
+fn encode(listing: &Listing) -> Bytes {
+    let tools = listing.tools.iter().map(|tool| {
+        let definition = tool.definition(listing.format);
+        v1::AvailableTool {
+            name: tool.stored.key.name.to_string(),
+            exposed_name: definition.exposed_name.clone(),
+            spec_hash: tool.stored.spec_hash.to_string(),
+            token_estimate: tokens(definition.json.len()),
+            endpoint: tool.stored.spec.endpoint.clone(),
+        }
+    });
+    let tools_json = listing.tools_json();
+    let fields = v1::ListAvailableToolsResponse {
+        tools: tools.collect(),
+        unknown_tools: listing.unknown.clone(),
+        etag: listing.etag.clone(),
+        token_estimate: tokens(tools_json.len()),
+        tools_json,
+        ..Default::default()
+    };
+    fields.encode_to_vec().into()
 }
 
 fn tokens(bytes: usize) -> u32 {
@@ -147,15 +183,13 @@ fn hidden_to_proto(hidden: &Hidden<'_>) -> v1::HiddenTool {
     v1::HiddenTool { name: stored.key.name.to_string(), stage: stage.to_owned(), reason, message }
 }
 
-fn check_size(reply: &v1::ListAvailableToolsResponse, asked: u32) -> Result<(), Refusal> {
+fn check_size(size: usize, tools: usize, asked: u32) -> Result<(), Refusal> {
     let limit = if asked == 0 { DEFAULT_REPLY } else { asked as usize };
-    let size = reply.encoded_len();
     if size <= limit {
         return Ok(());
     }
     let what = format!(
-        "the reply of {size} bytes for {} tools; name fewer in allowed_tools, or raise max_reply_bytes and the client's own limit",
-        reply.tools.len()
+        "the reply of {size} bytes for {tools} tools; name fewer in allowed_tools, or raise max_reply_bytes and the client's own limit"
     );
     Err(Refusal::Exhausted { reason: "REPLY_TOO_LARGE", what, limit: limit as u64 })
 }
