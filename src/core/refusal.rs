@@ -74,6 +74,12 @@ pub enum Refusal {
         /// Who asked.
         caller: String,
     },
+    /// The server's manifest declares the tool: no call may change it.
+    #[error("tool '{name}' is declared in the server's manifest; change it there, or choose another name")]
+    DeclaredTool {
+        /// The tool.
+        name: String,
+    },
     /// Another tool of the batch was rejected and the batch was all or nothing.
     #[error("not registered because another tool of the batch was rejected (all_or_nothing)")]
     BatchRejected,

@@ -138,6 +138,9 @@ fn tell(refusal: &Refusal) -> Told {
             "OWNER_MISMATCH",
             vec![("name", name.clone()), ("owner", owner.clone()), ("caller", caller.clone())],
         ),
+        Refusal::DeclaredTool { name } => {
+            told(Code::PermissionDenied, "DECLARED_TOOL", vec![("name", name.clone())])
+        }
         Refusal::BatchRejected => told(Code::Aborted, "BATCH_REJECTED", vec![]),
         Refusal::StaleGeneration { name, given, current } => told(
             Code::FailedPrecondition,
@@ -261,6 +264,7 @@ mod tests {
                 "OWNER_MISMATCH",
                 false,
             ),
+            (Refusal::DeclaredTool { name: s("n") }, Code::PermissionDenied, "DECLARED_TOOL", false),
             (Refusal::BatchRejected, Code::Aborted, "BATCH_REJECTED", false),
             (
                 Refusal::StaleGeneration { name: s("n"), given: 1, current: 2 },

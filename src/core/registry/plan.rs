@@ -159,10 +159,8 @@ impl<'a> Plan<'a> {
         };
         self.check_owner(&wanted, &before)?;
         let same_spec = before.spec_hash == wanted.spec_hash && before.owner == wanted.owner;
-        if same_spec
-            && before.spec.labels == wanted.spec.labels
-            && before.from_manifest == wanted.from_manifest
-        {
+        let taken_over = wanted.from_manifest && !before.from_manifest;
+        if same_spec && before.spec.labels == wanted.spec.labels && !taken_over {
             return Ok((Registered::Unchanged, before));
         }
         let generation = if same_spec { before.generation } else { self.next_generation() };
@@ -241,7 +239,9 @@ impl<'a> Plan<'a> {
     fn check_owner(&mut self, wanted: &Registration, before: &Arc<StoredTool>) -> Result<(), Refusal> {
         let same_spec = before.spec_hash == wanted.spec_hash;
         let ours = before.owner == wanted.owner;
-        if wanted.overwrite && (ours || wanted.force) || ours && same_spec {
+        let declared = !wanted.from_manifest && before.from_manifest;
+        let identical = ours && same_spec && before.spec.labels == wanted.spec.labels;
+        if identical || !declared && (wanted.overwrite && (ours || wanted.force) || ours && same_spec) {
             return Ok(());
         }
         if !ours {
@@ -253,6 +253,9 @@ impl<'a> Plan<'a> {
         }
         let name = before.key.name.to_string();
         let owner = before.owner.to_string();
+        if declared && (wanted.overwrite || ours && same_spec) {
+            return Err(Refusal::DeclaredTool { name });
+        }
         if wanted.overwrite {
             return Err(Refusal::OwnerMismatch { name, owner, caller: wanted.owner.to_string() });
         }

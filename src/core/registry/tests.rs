@@ -273,6 +273,36 @@ fn clear_spares_the_manifest_and_other_owners() {
 }
 
 #[test]
+fn calls_do_not_change_the_manifests_tools() {
+    let mut world = World::new();
+    let declared = Registration { from_manifest: true, ..wanted(spec("m", "x", &[]), "a") };
+    world.register(declared.clone(), at(0.0)).unwrap();
+    let labelled = ToolSpec { labels: [("k".into(), "v".into())].into(), ..spec("m", "x", &[]) };
+    let table = [
+        ("identical, by its owner", wanted(spec("m", "x", &[]), "a"), Ok(Registered::Unchanged)),
+        ("its owner", wanted(spec("m", "y", &[]), "a"), Err(true)),
+        ("its owner, other labels", wanted(labelled, "a"), Err(true)),
+        ("somebody", wanted(spec("m", "x", &[]), "b"), Err(true)),
+        ("the manifest, again", declared, Ok(Registered::Unchanged)),
+    ];
+    for (what, wanted, expected) in table {
+        let wanted = Registration { overwrite: true, force: true, ..wanted };
+        let result = world.register(wanted, at(1.0));
+        let result = result.map_err(|refusal| matches!(refusal, Refusal::DeclaredTool { .. }));
+        assert_eq!(result, expected, "{what}");
+        assert!(world.registry.get(&key("m")).unwrap().stored.from_manifest, "{what}");
+    }
+    let changed = Registration { overwrite: true, from_manifest: true, ..wanted(spec("m", "y", &[]), "a") };
+    assert_eq!(world.register(changed, at(2.0)).unwrap(), Registered::Replaced);
+
+    // The manifest takes over what its owner registered by a call before.
+    world.register(wanted(spec("n", "x", &[]), "a"), at(3.0)).unwrap();
+    let taken = Registration { from_manifest: true, ..wanted(spec("n", "x", &[]), "a") };
+    assert_eq!(world.register(taken, at(4.0)).unwrap(), Registered::Replaced);
+    assert!(world.registry.get(&key("n")).unwrap().stored.from_manifest);
+}
+
+#[test]
 fn a_name_that_equals_anothers_mapped_one_is_refused() {
     let mapped = |name: &str, mapped: &str| Registration {
         mapped_name: Some(mapped.into()),
