@@ -26,6 +26,8 @@ pub struct Manifest {
     pub owner: String,
     /// Namespace and spec of each tool, in the file's order. No namespace has a name twice.
     pub tools: Vec<(String, ToolSpec)>,
+    /// The line of each tool, where the file's form tells it; may be shorter than `tools`.
+    pub lines: Vec<Option<u64>>,
 }
 
 /// What a file leaves out.

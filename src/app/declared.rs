@@ -20,13 +20,15 @@ pub(super) async fn declare(handle: &Handle, judge: &Judge, manifest: Manifest) 
     let mut tools = Vec::new();
     let mut wrong = Vec::new();
     let mut namespaces: HashMap<String, Result<Namespace, String>> = HashMap::new();
+    let mut lines = manifest.lines.into_iter();
     for (namespace, spec) in manifest.tools {
         let name = spec.name.clone();
+        let line = lines.next().flatten().map(|line| format!("line {line}: ")).unwrap_or_default();
         let parsed = namespaces.entry(namespace.clone()).or_insert_with(|| Namespace::parse(&namespace));
         let namespace = match parsed {
             Ok(namespace) => namespace.clone(),
             Err(message) => {
-                wrong.push(format!("tool '{name}': {message}"));
+                wrong.push(format!("{line}tool '{name}': {message}"));
                 continue;
             }
         };
@@ -34,7 +36,7 @@ pub(super) async fn declare(handle: &Handle, judge: &Judge, manifest: Manifest) 
             Manner { namespace, owner: owner.clone(), overwrite: true, force: false, from_manifest: true };
         match judge.spec(spec, &manner) {
             Ok(registration) => tools.push(registration),
-            Err(faults) => wrong.push(format!("tool '{name}': {}", Refusal::Invalid(faults))),
+            Err(faults) => wrong.push(format!("{line}tool '{name}': {}", Refusal::Invalid(faults))),
         }
     }
     if !wrong.is_empty() {

@@ -80,7 +80,8 @@ pub(super) fn parse(name: &str, text: &str, defaults: Defaults<'_>) -> Result<Ma
         Ok(spec) => Ok((defaults.namespace.to_owned(), spec)),
         Err(what) => Err(format!("{name}: tools[{index}]{what}")),
     });
-    Ok(Manifest { owner: defaults.owner.to_owned(), tools: tools.collect::<Result<_, _>>()? })
+    let tools = tools.collect::<Result<_, _>>()?;
+    Ok(Manifest { owner: defaults.owner.to_owned(), tools, lines: Vec::new() })
 }
 
 /// The tools of a tools/list result, or of the JSON-RPC response around it. None: it is a manifest, or broken; then

@@ -235,6 +235,7 @@ fn build<J: JsonField>(form: FileForm<J>, defaults: Defaults<'_>) -> Result<Mani
     let namespace = form.namespace.as_deref().unwrap_or(defaults.namespace);
     let mut seen: HashMap<(String, String), Place> = HashMap::with_capacity(form.tools.len());
     let mut tools = Vec::with_capacity(form.tools.len());
+    let mut lines = Vec::with_capacity(form.tools.len());
     for (index, tool) in form.tools.into_iter().enumerate() {
         let place = Place { index, line: Some(tool.name.referenced.line()).filter(|line| *line > 0) };
         let namespace = tool.namespace.clone().unwrap_or_else(|| namespace.to_owned());
@@ -245,8 +246,9 @@ fn build<J: JsonField>(form: FileForm<J>, defaults: Defaults<'_>) -> Result<Mani
             return Err(Fault { line: place.line, message });
         }
         tools.push((namespace, spec));
+        lines.push(place.line);
     }
-    Ok(Manifest { owner: form.owner.unwrap_or_else(|| defaults.owner.to_owned()), tools })
+    Ok(Manifest { owner: form.owner.unwrap_or_else(|| defaults.owner.to_owned()), tools, lines })
 }
 
 /// Where a tool stands: its line, if the parser knows lines.
