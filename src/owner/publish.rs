@@ -1,7 +1,7 @@
 //! What changed since the last catalog, and how it becomes the next one.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
     future::Future,
     pin::Pin,
@@ -15,6 +15,7 @@ use crate::{
     core::{
         availability::{Effect, Verdict},
         name::ToolKey,
+        probe::ProbeKind,
         registry::{Entry, Happening, Success},
         time::Moment,
     },
@@ -25,6 +26,8 @@ use crate::{
 const REVISION_BLOCK: u64 = 1_000_000;
 
 type Ack = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+/// A probe of a tool.
+type ProbeOf = (ToolKey, Arc<str>);
 
 /// What the next catalog must show, and who waits for it.
 pub(super) struct Dirty {
@@ -39,7 +42,9 @@ pub(super) struct Dirty {
     finishes: Vec<Finish>,
     /// Clearings of last successes on their way to the store. Nothing is published meanwhile: what said no must not come
     /// back by a crash after somebody saw it hidden.
-    clearing: VecDeque<Ack>,
+    clearing: VecDeque<(Vec<ProbeOf>, Ack)>,
+    /// Clearings that the store refused; tried again with each checkpoint.
+    uncleared: BTreeSet<ProbeOf>,
     successes: HashMap<(ToolKey, usize), Passed>,
 }
 
@@ -63,6 +68,7 @@ impl Dirty {
             reserved: revision,
             finishes: Vec::new(),
             clearing: VecDeque::new(),
+            uncleared: BTreeSet::new(),
             successes: HashMap::new(),
         }
     }
@@ -88,11 +94,19 @@ impl Dirty {
 
     /// Waits until the oldest clearing is stored. Dropping the future loses nothing.
     pub(super) async fn cleared(&mut self) -> Option<()> {
-        let Some(oldest) = self.clearing.front_mut() else { return std::future::pending().await };
-        if let Err(error) = oldest.as_mut().await {
-            tracing::warn!(%error, "a cleared success could not be stored; it may count again after a crash");
+        let Some((_, oldest)) = self.clearing.front_mut() else { return std::future::pending().await };
+        let answer = oldest.as_mut().await;
+        let probes = self.clearing.pop_front().map(|(probes, _)| probes).unwrap_or_default();
+        match answer {
+            Ok(()) => probes.iter().for_each(|probe| _ = self.uncleared.remove(probe)),
+            Err(error) => {
+                let before = self.uncleared.len();
+                self.uncleared.extend(probes);
+                if self.uncleared.len() > before {
+                    tracing::warn!(%error, "a cleared success could not be stored; until it is, it may count again after a crash");
+                }
+            }
         }
-        self.clearing.pop_front();
         Some(())
     }
 
@@ -183,22 +197,42 @@ impl Owner {
             Effect::SaidNo => tracing::debug!("Tool '{name}' unavailable: {reason}"),
             Effect::Failed => tracing::warn!("Availability check failed for tool '{name}': {reason}"),
         }
-        match success {
-            Success::Kept => {}
-            Success::Now => {
-                self.dirty.successes.insert((key.clone(), *probe), Passed { at: now, generation, ttl });
+        let spec = &entry.stored.spec.probes[*probe];
+        let of = (key.clone(), Arc::clone(&spec.name));
+        let reported = spec.kind == ProbeKind::Report;
+        let passed = entry.state.probes[*probe].last_success();
+        let at_probe = (key.clone(), *probe);
+        match (success, effect) {
+            (Success::Now, _) => {
+                self.dirty.uncleared.remove(&of);
+                self.dirty.successes.insert(at_probe, Passed { at: now, generation, ttl });
             }
-            Success::Cleared => {
-                self.dirty.successes.remove(&(key.clone(), *probe));
-                let probe = Arc::clone(&entry.stored.spec.probes[*probe].name);
-                let clear = Soft::ClearSuccess { key: key.clone(), probe };
-                self.dirty.clearing.push_back(Box::pin(self.store.soft(vec![clear])));
+            // An error ends the time that a report may be used: what is left of it is its grace, or nothing.
+            (Success::Kept, Effect::LastGood) if reported => {
+                let left = |at| (at_probe, Passed { at, generation, ttl: Some(Duration::ZERO) });
+                self.dirty.successes.extend(passed.map(left));
             }
+            (Success::Kept, Effect::Failed) if !reported => {}
+            (Success::Cleared, _) | (Success::Kept, Effect::Failed) => {
+                self.dirty.successes.remove(&at_probe);
+                self.clear_successes(vec![of]);
+            }
+            (Success::Kept, _) => {}
         }
+    }
+
+    fn clear_successes(&mut self, probes: Vec<ProbeOf>) {
+        let clear =
+            |(key, probe): &ProbeOf| Soft::ClearSuccess { key: key.clone(), probe: Arc::clone(probe) };
+        let answer = self.store.soft(probes.iter().map(clear).collect());
+        self.dirty.clearing.push_back((probes, Box::pin(answer)));
     }
 
     /// Saves the successes and gateways that are new since the last time.
     pub(super) fn checkpoint(&mut self, now: Moment) {
+        if !self.dirty.uncleared.is_empty() && self.dirty.clearing.is_empty() {
+            self.clear_successes(self.dirty.uncleared.iter().cloned().collect());
+        }
         let stamp = Stamp::now();
         let mut changes: Vec<Soft> = Vec::new();
         for ((key, probe), passed) in std::mem::take(&mut self.dirty.successes) {
