@@ -153,6 +153,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         defaults,
         store,
         loaded,
+        has_manifest: declared.is_some(),
         prober: Prober::new(policy.clone()),
         publisher,
         metrics: metrics.clone(),

@@ -66,6 +66,8 @@ pub struct Parts {
     pub store: Store,
     /// What the store holds.
     pub loaded: Loaded,
+    /// Whether this server has a manifest. Without one, the tools that an earlier one declared are ordinary tools.
+    pub has_manifest: bool,
     /// Runs probes.
     pub prober: Prober,
     /// Where catalogs go.
@@ -109,7 +111,11 @@ impl Owner {
     /// # Errors
     /// The store takes no writes.
     pub async fn new(parts: Parts) -> Result<(Self, Handle), StoreError> {
-        let Parts { clock, defaults, store, loaded, prober, publisher, metrics, stop } = parts;
+        let Parts { clock, defaults, store, mut loaded, has_manifest, prober, publisher, metrics, stop } =
+            parts;
+        if !has_manifest {
+            forget_manifest(&mut loaded);
+        }
         let (sender, commands) = mpsc::channel(QUEUE);
         let now = clock.now();
         let mut owner = Self {
@@ -259,6 +265,17 @@ impl Owner {
         }
         self.checkpoint(now);
         self.store.close().await;
+    }
+}
+
+/// Without a manifest nobody but calls can look after what an earlier one declared.
+fn forget_manifest(loaded: &mut Loaded) {
+    let mut declared = 0usize;
+    for tool in &mut loaded.tools {
+        declared += usize::from(std::mem::take(&mut tool.from_manifest));
+    }
+    if declared > 0 {
+        tracing::warn!(declared, "tools that an earlier manifest declared are kept as ordinary tools");
     }
 }
 

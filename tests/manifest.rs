@@ -238,3 +238,26 @@ async fn calls_do_not_take_the_manifests_tools_away() {
     server.restart().await;
     assert_eq!(described(&server).await, [("a", "one"), ("b", "one")].map(|(n, d)| (n.into(), d.into())));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_manifest_what_an_earlier_one_declared_is_ordinary() {
+    let file = File::new(&manifest(&[("a", "one"), ("b", "one")]));
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(|c| {
+        c.data_dir(data.path()).args(["--manifest".as_ref(), file.path.as_os_str()]);
+    })
+    .await;
+    server.kill9();
+    drop(server);
+    let server = Server::start(|c| _ = c.data_dir(data.path())).await;
+    let tools = list(&server).await;
+    assert_eq!(tools.len(), 2, "they are kept");
+    assert!(tools.values().all(|tool| !tool.from_manifest));
+    let request = UnregisterToolsRequest {
+        names: vec!["a".into()],
+        owner: "platform".into(),
+        ..UnregisterToolsRequest::default()
+    };
+    let reply = server.tools().unregister_tools(request).await.unwrap().into_inner();
+    assert_eq!(reply.unregistered, ["a"]);
+}

@@ -68,6 +68,7 @@ impl World {
             defaults: Defaults::default(),
             store,
             loaded,
+            has_manifest: false,
             prober: Prober::new(egress::Policy::parse(egress::Mode::Strict, &[]).unwrap()),
             publisher,
             metrics: metrics.clone(),
