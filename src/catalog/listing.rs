@@ -165,10 +165,13 @@ impl Catalog {
         selection: &'a Selection,
         server: &'a ServerAllowlist,
     ) -> impl Iterator<Item = Hidden<'a>> {
-        self.tools(&selection.namespace).filter_map(|tool| {
-            let stage = stopped_at(tool, selection, server)?;
-            (stage != Stage::RequestAllowlist).then_some(Hidden { tool, stage })
-        })
+        let wanted = |tool: &&Arc<CatalogTool>| {
+            let key = &tool.stored.key;
+            selection.allowed.as_ref().is_none_or(|allowed| allowed.allows(&key.namespace, &key.name))
+        };
+        self.tools(&selection.namespace)
+            .filter(wanted)
+            .filter_map(|tool| Some(Hidden { tool, stage: stopped_at(tool, selection, server)? }))
     }
 
     /// Names of the request's allowlist that no registered tool has.
