@@ -213,8 +213,9 @@ impl Registry {
         let Some(landed) = self.schedule.landed(id) else { return Vec::new() };
         let mut counted = Vec::new();
         let interval = self.schedule.interval(id).unwrap_or(self.defaults.interval);
-        let mut cadence = Duration::MAX;
-        let mut down = true;
+        // Those who came while it flew wait for the next run, whatever the others' cadence is.
+        let mut cadence = if landed.newcomers { interval } else { Duration::MAX };
+        let mut down = !landed.newcomers;
         for subscriber in landed.subscribers {
             let current =
                 self.tools.get(&subscriber.key).is_some_and(|e| e.stored.generation == subscriber.generation);
@@ -313,6 +314,11 @@ impl Registry {
         self.schedule.sweep(now, spread);
     }
 
+    /// The targets of one tool.
+    pub fn targets(&self, key: &ToolKey) -> impl Iterator<Item = TargetId> {
+        self.tools.get(key).into_iter().flat_map(|entry| entry.targets.iter().copied().flatten())
+    }
+
     /// All targets that are probed.
     pub fn target_ids(&self) -> impl Iterator<Item = TargetId> {
         self.schedule.ids()
@@ -377,7 +383,7 @@ impl Registry {
     }
 }
 
-/// A target whose subscribers all vanished while it flew is never asked again; the number only keeps the sum finite.
+/// A target whose subscribers all vanished while it flew, and that nobody joined, is gone; the number only keeps the sum finite.
 const SLOWEST_EVER: Duration = Duration::from_secs(86_400);
 
 /// A pushed result.

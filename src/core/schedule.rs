@@ -55,8 +55,10 @@ pub struct Start {
 /// A finished run: who it counts for, and whom to ask about the cadence.
 #[derive(Debug)]
 pub struct Landed {
-    /// The subscribers at the start of the run. Some may be gone by now.
+    /// The subscribers at the start of the run that are still there.
     pub subscribers: Vec<Subscriber>,
+    /// Whether others came since: the run does not count for them, and they wait for the next one.
+    pub newcomers: bool,
 }
 
 /// What a subscriber asks for.
@@ -197,8 +199,9 @@ impl Schedule {
         let target = self.targets.get(&id)?;
         let Place::Flying { subscribers, .. } = target.place else { return None };
         let heard = target.subscribers[..subscribers].iter().map(|(s, _)| s.clone()).collect();
+        let newcomers = target.subscribers.len() > subscribers;
         self.free_slot(id);
-        Some(Landed { subscribers: heard })
+        Some(Landed { subscribers: heard, newcomers })
     }
 
     /// Plans the next run of a target that landed: `cadence` after its last start, on its grid where the cadence is regular.
