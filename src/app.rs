@@ -170,6 +170,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         }
         None => None,
     };
+    handle.started().await.map_err(|refusal| Error::Failed(refusal.to_string()))?;
     let strict = strict::begin(&reader, &settings, &readiness)?;
 
     let drain = Drain::new(settings.drain.grace, settings.drain.spread);

@@ -144,7 +144,7 @@ impl Owner {
         // A revision of 0 would say "none" to watchers, so the first catalog has another one.
         owner.dirty.revision_moves();
         owner.restore(loaded, now);
-        owner.begin_settling(now);
+        owner.begin_settling(true, now);
         owner.publish();
         Ok((owner, Handle::new(sender)))
     }
@@ -191,6 +191,7 @@ impl Owner {
             Command::Probe { key, reply } => self.probe_now(key, reply, now),
             Command::Report { report, reply } => self.report(report, reply, now),
             Command::Gateway(command) => self.gateway(command, now),
+            Command::Started => self.started(),
             write => self.waiting.push_back(write),
         }
     }

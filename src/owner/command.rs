@@ -109,6 +109,8 @@ pub enum Command {
     },
     /// Something of a gateway.
     Gateway(GatewayCommand),
+    /// All tools that the server starts with are there.
+    Started,
 }
 
 /// Something of a gateway.
@@ -170,6 +172,14 @@ impl Handle {
     /// The store refuses, or the server is stopping.
     pub async fn declare(&self, tools: Vec<Registration>) -> Result<RegisterAnswer, Refusal> {
         self.ask(|reply| Command::Declare(tools, reply)).await
+    }
+
+    /// Says that all tools that the server starts with are there: settling may end once they had their turn.
+    ///
+    /// # Errors
+    /// The server is stopping.
+    pub async fn started(&self) -> Result<(), Refusal> {
+        self.0.send(Command::Started).await.map_err(|_| Refusal::Draining)
     }
 
     /// Runs a tool's probes now and waits for them; the catalog shows the results.

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use super::{HOUSEKEEPING, Owner};
-use crate::core::{schedule::TargetId, time::Moment};
+use crate::core::{name::ToolKey, schedule::TargetId, time::Moment};
 
 /// How long a sweep may take before the registry answers with what it knows.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -21,16 +21,32 @@ pub(super) struct Settling {
     /// When it ends at the latest.
     pub(super) until: Moment,
     waiting: HashSet<TargetId>,
+    /// The manifest is still to be declared: its tools belong to the sweep of the start.
+    starting: bool,
 }
 
 impl Owner {
-    /// Asks everything at once, spread.
-    pub(super) fn begin_settling(&mut self, now: Moment) {
+    /// Asks everything at once, spread. `starting`: tools are still to come, until [`Owner::started`].
+    pub(super) fn begin_settling(&mut self, starting: bool, now: Moment) {
         let waiting: HashSet<TargetId> = self.registry.target_ids().collect();
         let spread = Duration::from_secs_f64(waiting.len() as f64 / STARTS_PER_SECOND).min(LONGEST_SPREAD);
         self.registry.sweep(now, spread);
         self.publisher.set_settled(false);
-        self.settling = Some(Settling { until: now + LONGEST, waiting });
+        self.settling = Some(Settling { until: now + LONGEST, waiting, starting });
+    }
+
+    /// A tool of the manifest came while the server starts: its probes have to have their turn too.
+    pub(super) fn settle_with(&mut self, key: &ToolKey) {
+        if let Some(settling) = self.settling.as_mut().filter(|settling| settling.starting) {
+            settling.waiting.extend(self.registry.targets(key));
+        }
+    }
+
+    /// All tools of the start are there.
+    pub(super) fn started(&mut self) {
+        if let Some(settling) = &mut self.settling {
+            settling.starting = false;
+        }
     }
 
     /// A target had its turn, or is gone.
@@ -43,7 +59,7 @@ impl Owner {
     /// Ends settling if everything had its turn, or the time is up. Reads see one coalesced change.
     pub(super) fn end_settling_if_due(&mut self, now: Moment) {
         let Some(settling) = &self.settling else { return };
-        if !settling.waiting.is_empty() && now < settling.until {
+        if (settling.starting || !settling.waiting.is_empty()) && now < settling.until {
             return;
         }
         let unasked = settling.waiting.len();
@@ -69,6 +85,6 @@ impl Owner {
             task.abort();
             self.registry.abandon(id, now);
         }
-        self.begin_settling(now);
+        self.begin_settling(false, now);
     }
 }

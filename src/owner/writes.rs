@@ -117,6 +117,7 @@ impl Owner {
             for id in cancelled {
                 self.cancel_run(id);
             }
+            self.settle_with(&key);
             self.dirty.tool(key, true);
         }
         self.drop_waiters();
@@ -147,7 +148,9 @@ fn judge(plan: &mut Plan<'_>, command: Command) -> Option<Finish> {
             finish(reply, move |revision| Cleared { count, revision, ..Cleared::default() })
         }
         // Never queued: these are no writes.
-        Command::Probe { .. } | Command::Report { .. } | Command::Gateway(_) => return None,
+        Command::Probe { .. } | Command::Report { .. } | Command::Gateway(_) | Command::Started => {
+            return None;
+        }
     })
 }
 
