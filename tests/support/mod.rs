@@ -1,12 +1,17 @@
-//! What the integration tests share: the real binary as a child process (here), and targets for its probes (`targets`).
+//! What the integration tests share: the real binary as a child process (here and in `server`), the whole server inside the
+//! test (`inproc`), and targets for its probes (`targets`, `held`).
 //!
-//! Everything here waits in real time. Nothing sleeps and hopes: each wait polls a condition and has a deadline.
+//! What has to do with the binary waits in real time. Nothing sleeps and hopes: each wait polls a condition and has a deadline.
 
 // Every test file compiles this module for itself and uses a part of it.
 #![allow(dead_code, unused_imports)]
 // What a test prints is read by the person whose test failed.
 #![allow(clippy::print_stderr)]
+// A helper of a test fails as a test does.
+#![allow(clippy::unwrap_used)]
 
+pub(crate) mod held;
+pub(crate) mod inproc;
 pub(crate) mod server;
 pub(crate) mod targets;
 

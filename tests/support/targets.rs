@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-use tokio_stream::{Empty, wrappers::TcpListenerStream};
+use tokio_stream::{Empty, StreamExt, wrappers::TcpListenerStream};
 use tonic::{Request, Response, Status};
 use toolpulse::proto::health::{
     HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
@@ -155,7 +155,10 @@ impl GrpcTarget {
         let health = FakeHealth { answer: Arc::new(Mutex::new(answer)), hits: Arc::default() };
         let serve = tonic::transport::Server::builder()
             .add_service(HealthServer::new(health.clone()))
-            .serve_with_incoming(TcpListenerStream::new(listener));
+            .serve_with_incoming(TcpListenerStream::new(listener).map(|accepted| {
+                // A paused clock jumps while the kernel holds bytes back.
+                accepted.and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
+            }));
         let task = tokio::spawn(async move { serve.await.expect("a health target serves") });
         Self { address, health, task }
     }

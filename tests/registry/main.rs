@@ -1,0 +1,14 @@
+//! The registry as its clients see it: the whole server over loopback, under a paused clock.
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod availability;
+mod listing;
+mod owners;
+mod probing;
+mod reading;
+mod replacing;
+mod schedule;
+mod settling;
