@@ -127,7 +127,7 @@ async fn unregistering_cancels_the_probe_and_drops_a_late_result() {
     server.register(described("t", "three", &target)).await;
     let held = target.next().await;
     server.unregister("t").await;
-    assert!(held.is_given_up().await);
+    assert!(held.given_up().await);
     let hits = target.hits();
     sleep(Duration::from_secs(60)).await;
     assert_eq!(target.hits(), hits, "nobody asks for a tool that is gone");

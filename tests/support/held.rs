@@ -101,7 +101,7 @@ impl Held {
     }
 
     /// True once the peer has gone; it must have.
-    pub(crate) async fn is_given_up(mut self) -> bool {
+    pub(crate) async fn given_up(mut self) -> bool {
         let mut sink = Vec::new();
         self.open.fetch_sub(1, Ordering::SeqCst);
         timeout(Duration::from_millis(100), self.stream.read_to_end(&mut sink)).await.is_ok()
