@@ -169,7 +169,7 @@ async fn a_reply_that_is_too_large_says_what_to_narrow() {
 #[tokio::test(start_paused = true)]
 async fn order_and_bytes_do_not_depend_on_the_order_of_registration() {
     let mut orders: Vec<Vec<usize>> = vec![(0..60).collect(), (0..60).rev().collect()];
-    orders.push((0..60).map(|i| i * 37 % 60 + i * 37 / 60 % 1).collect());
+    orders.push((0..60).map(|i| i * 37 % 60).collect());
     let mut seen: Vec<[(String, String); 2]> = Vec::new();
     for order in orders {
         let server = InProc::start().await;

@@ -112,10 +112,10 @@ async fn a_thousand_tools_that_share_a_target_are_one_client_of_it() {
     }
     sleep(Duration::from_secs(20)).await;
     assert_eq!(server.list().await.len(), 1_000);
-    sleep(HOUR).await;
+    sleep(Duration::from_secs(600)).await;
     let times = target.times();
     let hits = times.len();
-    assert!((360..=364).contains(&hits), "{hits} hits in an hour and 30 s");
+    assert!((61..=64).contains(&hits), "{hits} hits in 630 s");
     let gaps = target.gaps();
     // Those who joined first ask an interval after the last run; from then on it is the grid.
     assert!(gaps[..2].iter().all(|gap| *gap >= Duration::from_secs(5)), "{gaps:?}");
