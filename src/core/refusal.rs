@@ -161,6 +161,17 @@ impl Refusal {
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![Fault::new(field, message)])
     }
+
+    /// The same refusal of a message's part, seen from the message that holds it at `prefix`.
+    #[must_use]
+    pub fn under(self, prefix: &str) -> Self {
+        match self {
+            Self::Invalid(faults) => {
+                Self::Invalid(faults.into_iter().map(|fault| fault.under(prefix)).collect())
+            }
+            other => other,
+        }
+    }
 }
 
 fn describe(faults: &[Fault]) -> String {

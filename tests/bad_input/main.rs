@@ -15,7 +15,7 @@ use tonic_types::StatusExt;
 use toolpulse::proto::v1::{
     ClearToolsRequest, GetAllowlistDiagnosticsRequest, GetToolRequest, ListAvailableToolsRequest,
     ListNamespacesRequest, ListToolsRequest, ProbeToolRequest, RegisterToolRequest, RegisterToolsRequest,
-    ReportProbeResultRequest, Tool, ToolSpec, UnregisterToolsRequest,
+    ReportProbeResultRequest, SchemaFormat, Tool, ToolSpec, UnregisterToolsRequest,
 };
 
 use rows::{FIELDS, INVALID, Row, lists, namespaces, specs, wire};
@@ -235,6 +235,28 @@ async fn in_a_batch_each_tool_is_judged_alone() {
         assert_eq!(server.tools().unregister_tools(gone).await.unwrap().into_inner().unregistered.len(), 2);
     }
     assert_eq!(registry(&server).await, before);
+
+    // A name that a format gives to another tool.
+    server.register_many(vec![tool("a.b")]).await;
+    let format = SchemaFormat::OpenaiChat.into();
+    let chat = server.available(ListAvailableToolsRequest { format, ..Default::default() }).await;
+    let mapped = chat.tools.iter().find(|t| t.name == "a.b").unwrap().exposed_name.clone();
+    assert_ne!(mapped, "a.b");
+    let reply = server.register_many(vec![tool("fine"), tool(&mapped)]).await;
+    let error = reply.results[1].error.clone().unwrap();
+    let details = prost::Message::encode_to_vec(&error);
+    let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
+    assert_eq!((status.code(), reason(&status).as_str()), (INVALID, FIELDS));
+    assert!(status.message().contains(&mapped) && status.message().contains("'a.b'"), "{}", status.message());
+    let details = status.get_error_details();
+    assert_eq!(details.bad_request().unwrap().field_violations[0].field, "tools[1].name");
+    let refused =
+        server.try_register(RegisterToolRequest { tool: Some(tool(&mapped)), ..Default::default() });
+    let details = refused.await.unwrap_err().get_error_details();
+    assert_eq!(details.bad_request().unwrap().field_violations[0].field, "tool.name");
+    let names = ["a.b", "fine"].map(str::to_owned).to_vec();
+    let gone = UnregisterToolsRequest { names, ..Default::default() };
+    server.tools().unregister_tools(gone).await.unwrap();
 
     // The same name twice: both, and neither is there afterwards.
     let reply = server.register_many(vec![tool("twice"), tool("good"), tool("twice")]).await;

@@ -75,8 +75,14 @@ async fn the_table_of_availability() {
             let (when, event) = step.split_once(' ').unwrap();
             at(start, millis(when.parse().unwrap())).await;
             match event {
-                "PASS" => drop(server.report(&name, ProbeOutcome::Pass).await),
-                "NO" => drop(server.report(&name, ProbeOutcome::No).await),
+                "PASS" => {
+                    let status = server.report(&name, ProbeOutcome::Pass).await;
+                    assert_eq!(status.last_success_time, status.last_probe_time, "{what}");
+                }
+                "NO" => {
+                    let status = server.report(&name, ProbeOutcome::No).await;
+                    assert_eq!(status.last_success_time, None, "{what}: a no clears the last success");
+                }
                 "ERROR" => drop(server.report(&name, ProbeOutcome::Error).await),
                 see => {
                     let expected = see.strip_prefix("see ").unwrap();

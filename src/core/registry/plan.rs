@@ -283,7 +283,7 @@ impl<'a> Plan<'a> {
                 "name '{}' is what some formats call tool '{other}'; choose another",
                 wanted.spec.name
             );
-            Refusal::invalid("tool.name", message)
+            Refusal::invalid("name", message)
         };
         let native = (wanted.namespace.clone(), wanted.spec.name.to_string());
         let shown_so = [&self.mapped, &self.registry.mapped].into_iter().find_map(|m| m.get(&native));

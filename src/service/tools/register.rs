@@ -128,7 +128,7 @@ impl ToolService {
         let key = item.key();
         let registering = Registering { items: vec![Ok(item)], all_or_nothing: false, validate_only };
         let mut answer = self.handle.register(registering).await?;
-        let (result, generation) = answer.results.remove(0)?;
+        let (result, generation) = answer.results.remove(0).map_err(|refusal| refusal.under("tool"))?;
         if !validate_only {
             self.wait_for_probes(&[(key.clone(), generation)], patience(wait, deadline)).await;
         }
@@ -174,24 +174,25 @@ impl ToolService {
             self.wait_for_probes(&registered, patience(wait, deadline)).await;
         }
         let catalog = self.reader.load();
-        let results = names.into_iter().zip(answer.results).map(|(name, result)| match result {
-            Ok((result, generation)) => {
-                let tool = key(&name).and_then(|key| catalog.get(&key)).filter(|_| !validate_only);
-                v1::RegisterToolResult {
-                    name,
-                    result: result_to_proto(result, validate_only).into(),
-                    generation: if validate_only { 0 } else { generation },
-                    verdict: tool.map_or(0, |tool| convert::status::verdict(tool.status.verdict).into()),
-                    error: None,
+        let results =
+            names.into_iter().zip(answer.results).enumerate().map(|(i, (name, result))| match result {
+                Ok((result, generation)) => {
+                    let tool = key(&name).and_then(|key| catalog.get(&key)).filter(|_| !validate_only);
+                    v1::RegisterToolResult {
+                        name,
+                        result: result_to_proto(result, validate_only).into(),
+                        generation: if validate_only { 0 } else { generation },
+                        verdict: tool.map_or(0, |tool| convert::status::verdict(tool.status.verdict).into()),
+                        error: None,
+                    }
                 }
-            }
-            Err(refusal) => v1::RegisterToolResult {
-                name,
-                result: v1::RegisterResult::Rejected.into(),
-                error: Some(refusal_to_proto(&refusal)),
-                ..Default::default()
-            },
-        });
+                Err(refusal) => v1::RegisterToolResult {
+                    name,
+                    result: v1::RegisterResult::Rejected.into(),
+                    error: Some(refusal_to_proto(&refusal.under(&format!("tools[{i}]")))),
+                    ..Default::default()
+                },
+            });
         Ok(v1::RegisterToolsResponse {
             results: results.collect(),
             epoch: catalog.epoch.to_string(),
@@ -253,6 +254,7 @@ impl ToolService {
         })
     }
 
+    /// Fields in the refusals are relative to their tool.
     fn judge_batch(
         &self,
         tools: Vec<v1::ToolSpec>,
@@ -263,22 +265,21 @@ impl ToolService {
         for name in names {
             *count.entry(name).or_default() += 1;
         }
-        let judge = |(i, spec): (usize, v1::ToolSpec)| {
-            let path = format!("tools[{i}]");
+        let judge = |spec: v1::ToolSpec| {
             let mut faults: Vec<Fault> = Vec::new();
             let twice = count.get(spec.name.as_str()).is_some_and(|n| *n > 1);
             if twice && !spec.name.is_empty() {
                 let message = format!("name '{}' is in this batch more than once", spec.name);
-                faults.push(Fault::new(format!("{path}.name"), message));
+                faults.push(Fault::new("name", message));
             }
             match self.judge.spec(spec, manner) {
                 Ok(registration) if faults.is_empty() => return Ok(registration),
                 Ok(_) => {}
-                Err(wrong) => faults.extend(wrong.into_iter().map(|f| f.under(&path))),
+                Err(wrong) => faults.extend(wrong),
             }
             Err(Refusal::Invalid(faults))
         };
-        tools.into_iter().enumerate().map(judge).collect()
+        tools.into_iter().map(judge).collect()
     }
 
     /// Waits until none of the tools is pending, or the time is up.
