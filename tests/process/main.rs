@@ -8,6 +8,7 @@ mod allowlist;
 mod commands;
 mod settings;
 mod shutdown;
+mod standstill;
 
 use std::process::Stdio;
 
