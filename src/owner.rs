@@ -101,7 +101,8 @@ pub struct Owner {
     probe_waiters: Vec<ProbeWaiter>,
     dirty: Dirty,
     settling: Option<Settling>,
-    last_turn: Moment,
+    /// When the loop meant to wake at the latest. Later than that, something stood still.
+    planned_wake: Moment,
     next_housekeeping: Moment,
 }
 
@@ -137,7 +138,7 @@ impl Owner {
             probe_waiters: Vec::new(),
             dirty: Dirty::new(loaded.revision),
             settling: None,
-            last_turn: now,
+            planned_wake: now,
             next_housekeeping: now,
         };
         owner.reserve_first_block().await?;
@@ -158,8 +159,8 @@ impl Owner {
             self.start_runs(now);
             self.start_commit();
             self.publish();
-            let wake = self.next_wake();
-            let wake = self.clock.instant(wake);
+            self.planned_wake = self.next_wake();
+            let wake = self.clock.instant(self.planned_wake);
             tokio::select! {
                 () = self.stop.cancelled() => break,
                 Some(command) = self.commands.recv() => self.take_commands(command),

@@ -23,6 +23,8 @@ pub const MAX_IN_FLIGHT: usize = 1_024;
 pub const MAX_DOWN_IN_FLIGHT: usize = 512;
 /// Runs in flight to one host and port: a prober is no load generator.
 pub const MAX_PER_DESTINATION: usize = 16;
+/// A target is asked for newcomers this long after its last run at the soonest: many come together.
+const NEWCOMER_SPACING: Duration = Duration::from_secs(1);
 /// Each start is moved by up to this part of the period, so that targets of one phase drift apart.
 const JITTER: f64 = 0.025;
 
@@ -79,8 +81,12 @@ struct Target {
     rounds: u64,
     subscribers: Vec<(Subscriber, Terms)>,
     started: Option<Moment>,
+    /// The newest run out of turn, for newcomers.
+    out_of_turn: Option<Moment>,
     place: Place,
     down: bool,
+    /// Some subscribers came after the start of the newest run.
+    newcomers: bool,
     again: bool,
 }
 
@@ -113,7 +119,8 @@ const LIVE: usize = 0;
 const DOWN: usize = 1;
 
 impl Schedule {
-    /// Adds a subscriber. A target that nobody probed within the last interval is due at once.
+    /// Adds a subscriber, who is heard at once; where others share the target, after a second, and out of turn at most once an
+    /// interval: registering more tools never multiplies traffic.
     pub fn attach(
         &mut self,
         subscriber: Subscriber,
@@ -135,8 +142,10 @@ impl Schedule {
             rounds: 0,
             subscribers: vec![(subscriber, terms)],
             started: None,
+            out_of_turn: None,
             place: Place::Waiting(now),
             down: false,
+            newcomers: false,
             again: false,
         };
         self.targets.insert(id, target);
@@ -196,10 +205,11 @@ impl Schedule {
 
     /// Ends a run: frees its slot and says whom it counts for. The target waits for [`Schedule::rearm`].
     pub fn landed(&mut self, id: TargetId) -> Option<Landed> {
-        let target = self.targets.get(&id)?;
+        let target = self.targets.get_mut(&id)?;
         let Place::Flying { subscribers, .. } = target.place else { return None };
         let heard = target.subscribers[..subscribers].iter().map(|(s, _)| s.clone()).collect();
         let newcomers = target.subscribers.len() > subscribers;
+        target.newcomers = newcomers;
         self.free_slot(id);
         Some(Landed { subscribers: heard, newcomers })
     }
@@ -209,11 +219,13 @@ impl Schedule {
     pub fn rearm(&mut self, id: TargetId, cadence: Duration, down: bool, now: Moment) {
         let Some(target) = self.targets.get_mut(&id) else { return };
         target.down = down;
-        let due = if std::mem::take(&mut target.again) {
-            now
-        } else {
-            target.next_start(cadence, target.started.unwrap_or(now)).max(now)
-        };
+        let mut due = target.next_start(cadence, target.started.unwrap_or(now)).max(now);
+        if std::mem::take(&mut target.newcomers) {
+            due = target.due_for_newcomers(due, now);
+        }
+        if std::mem::take(&mut target.again) {
+            due = now;
+        }
         self.wait(id, due);
     }
 
@@ -272,12 +284,13 @@ impl Schedule {
     fn join(&mut self, id: TargetId, subscriber: Subscriber, terms: Terms, now: Moment) {
         let Some(target) = self.targets.get_mut(&id) else { return };
         target.subscribers.push((subscriber, terms));
-        let interval = target.interval();
-        let soonest = target.started.map_or(now, |started| (started + interval).max(now));
         match target.place {
             // The run in flight started before this subscriber came, so it does not count for it.
             Place::Flying { .. } | Place::Queued => {}
-            Place::Waiting(due) => self.wait(id, due.min(soonest)),
+            Place::Waiting(due) => {
+                let due = target.due_for_newcomers(due, now);
+                self.wait(id, due);
+            }
         }
     }
 
@@ -354,9 +367,26 @@ impl Target {
         self.subscribers.iter().map(|(_, t)| t.longest_gap).min().unwrap_or(Duration::MAX)
     }
 
+    /// When newcomers are asked for, where the next run is planned for `due`.
+    fn due_for_newcomers(&mut self, due: Moment, now: Moment) -> Moment {
+        let Some(started) = self.started else { return due.min(now) };
+        let interval = self.interval();
+        let in_turn = due.min((started + interval).max(now));
+        let soon = (started + NEWCOMER_SPACING).max(now);
+        let spent = self.out_of_turn.is_some_and(|last| now.since(last) < interval);
+        if spent || in_turn <= soon {
+            return in_turn;
+        }
+        self.out_of_turn = Some(soon);
+        soon
+    }
+
     /// The next start: half a period to one and a half after the last one, on the grid, if the windows bear that.
     fn next_start(&self, period: Duration, last: Moment) -> Moment {
-        if period < self.interval() {
+        // A run out of turn takes the place of the next one.
+        let out_of_turn =
+            self.out_of_turn.is_some_and(|out| out <= last && last.since(out) < NEWCOMER_SPACING);
+        if period < self.interval() || out_of_turn {
             return last + period;
         }
         let step = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX).max(1);

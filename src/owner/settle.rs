@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use super::{HOUSEKEEPING, Owner};
+use super::Owner;
 use crate::core::{name::ToolKey, schedule::TargetId, time::Moment};
 
 /// How long a sweep may take before the registry answers with what it knows.
@@ -74,12 +74,12 @@ impl Owner {
     pub(super) fn notice_standstill(&mut self, now: Moment) {
         let slept = self.clock.absorb_sleep();
         let now = if slept.is_some() { self.clock.now() } else { now };
-        let idle = now.since(self.last_turn);
-        self.last_turn = now;
-        if idle <= HOUSEKEEPING + STANDSTILL {
+        let late = now.since(self.planned_wake);
+        self.planned_wake = self.planned_wake.max(now);
+        if late <= STANDSTILL && slept.is_none() {
             return;
         }
-        tracing::warn!(seconds = idle.as_secs_f64(), "stood still; everything is asked anew");
+        tracing::warn!(seconds = late.as_secs_f64(), "stood still; everything is asked anew");
         // A run that spanned the gap says nothing about its target.
         for (id, task) in self.flying.drain() {
             task.abort();

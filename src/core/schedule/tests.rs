@@ -96,25 +96,39 @@ fn starts_of_many_targets_spread() {
 }
 
 #[test]
-fn identical_probes_share_runs_at_the_smallest_interval_and_one_hit_an_interval() {
+fn identical_probes_share_runs_and_many_newcomers_do_not_multiply_traffic() {
     let mut schedule = Schedule::default();
-    let ids: Vec<TargetId> = (0..1_000)
-        .map(|n| {
-            let id = schedule.attach(subscriber(n), &tcp(1), &owner(), TERMS, at(n as f64 / 100.0));
-            if n == 0 {
-                assert_eq!(schedule.start_due(at(0.0)).len(), 1);
-            }
-            id
-        })
-        .collect();
+    // A thousand tools are registered one by one over two seconds.
+    let (mut starts, mut ids) = (Vec::new(), Vec::new());
+    for (range, until) in [(0..1, 0.1), (1..500, 1.1), (500..1_000, 102.0)] {
+        for n in range {
+            let now = at(f64::from(n) / 500.0 + 0.1 * f64::from(n.min(1)));
+            ids.push(schedule.attach(subscriber(n as usize), &tcp(1), &owner(), TERMS, now));
+        }
+        starts.extend(play(&mut schedule, S / 20, at(until)));
+    }
     assert!(ids.windows(2).all(|w| w[0] == w[1]));
-    let landed = schedule.landed(ids[0]).unwrap();
-    assert_eq!(landed.subscribers.len(), 1, "those who came after the start hear the next run");
-    schedule.rearm(ids[0], 10 * S, false, at(9.9));
-    let starts = play(&mut schedule, S / 20, at(110.0));
-    assert!(starts.len() <= 11, "{} hits in ten intervals", starts.len());
-    let other = schedule.attach(subscriber(5_000), &tcp(1), &"somebody else".into(), TERMS, at(0.0));
+    let first: Vec<f64> = starts.iter().take(3).map(|(t, _)| t.since(at(0.0)).as_secs_f64()).collect();
+    assert!(first[0] == 0.0 && first[1] == 1.0, "newcomers are asked for after a second: {first:?}");
+    assert!(first[2] >= 11.0, "which takes the place of the next turn: {first:?}");
+    assert!(starts.len() <= 12, "{} hits: one an interval, one at the start, one out of turn", starts.len());
+    let other = schedule.attach(subscriber(5_000), &tcp(1), &"somebody else".into(), TERMS, at(102.0));
     assert_ne!(other, ids[0], "owners do not share: one may not learn what another probes");
+}
+
+#[test]
+fn all_tools_of_a_shared_target_may_be_replaced_without_a_long_wait() {
+    let mut schedule = Schedule::default();
+    let terms = |n: usize| Subscriber { generation: 2, ..subscriber(n) };
+    let ids: Vec<_> =
+        (0..20).map(|n| schedule.attach(subscriber(n), &tcp(1), &owner(), TERMS, at(0.0))).collect();
+    play(&mut schedule, S / 20, at(65.0));
+    for (n, id) in ids.iter().enumerate() {
+        schedule.detach(*id, &subscriber(n));
+        schedule.attach(terms(n), &tcp(1), &owner(), TERMS, at(65.0));
+    }
+    let due = schedule.next_due().unwrap();
+    assert!(due <= at(66.0), "asked at once, not with the next turn: {due:?}");
 }
 
 #[test]
