@@ -37,6 +37,15 @@ pub(crate) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// A program on the servers' core; with a file, under valgrind, which counts into it.
+fn counted(program: impl AsRef<OsStr>, count: Option<&Path>) -> Command {
+    let Some(count) = count else { return pinned(cores().0, program) };
+    let mut command = pinned(cores().0, "valgrind");
+    command.args(["--quiet", "--tool=callgrind"]);
+    command.arg(format!("--callgrind-out-file={}", count.display())).arg(program.as_ref());
+    command
+}
+
 /// A running server. The last clone ends it.
 #[derive(Clone)]
 pub(crate) struct Child(Arc<Process>);
@@ -69,6 +78,11 @@ impl Child {
         &self.0.address
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.child.id()
+    }
+
     /// How long its threads ran so far.
     pub(crate) fn cpu_time(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.child.id())).unwrap();
@@ -88,15 +102,15 @@ impl Child {
 }
 
 /// A server of this program's own.
-pub(crate) async fn own(args: &[&str]) -> Child {
-    let mut command = pinned(cores().0, std::env::current_exe().unwrap());
+pub(crate) async fn own(args: &[&str], count: Option<&Path>) -> Child {
+    let mut command = counted(std::env::current_exe().unwrap(), count);
     command.args(args);
     Child::spawn(command)
 }
 
 /// The real binary with an empty store of a kind, ready.
-pub(crate) async fn toolpulse(store: &str, data: &Path) -> Child {
-    let mut command = pinned(cores().0, env!("CARGO_BIN_EXE_toolpulse"));
+pub(crate) async fn toolpulse(store: &str, data: &Path, count: Option<&Path>) -> Child {
+    let mut command = counted(env!("CARGO_BIN_EXE_toolpulse"), count);
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", store]);
     command.arg("--data-dir").arg(data).args(["--log", "error"]);
     for (name, _) in std::env::vars_os() {
@@ -107,7 +121,7 @@ pub(crate) async fn toolpulse(store: &str, data: &Path) -> Child {
     }
     let server = Child::spawn(command);
     let mut health = HealthClient::connect(format!("http://{}", server.address())).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while health.check(HealthCheckRequest::default()).await.is_ok_and(|reply| reply.get_ref().status != 1) {
         assert!(Instant::now() < deadline, "the server is not ready");
         sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,5 @@
-//! What ListAvailableTools costs: `cargo bench --bench list` (under 2 minutes; `-- --quick`: some 15 s, for a first look).
+//! What ListAvailableTools costs: `cargo bench --bench list` (under 2 minutes; `-- --quick`: some 15 s, for a first look;
+//! `-- --instructions`: counts instructions instead, where valgrind is installed).
 //!
 //! The real binary beside two servers that could hardly do less:
 //! - "bare": a tonic service that hands out one prepared message, the same bytes, through a codec that copies them;
@@ -11,6 +12,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod children;
+mod instructions;
 mod load;
 mod memory;
 mod raw;
@@ -50,6 +52,10 @@ fn main() {
         ["serve-bare", reply] => block_on_threads(servers::bare(Path::new(reply))),
         ["serve-plain", reply] => block_on_threads(servers::plain(Path::new(reply))),
         ["load", ..] => block_on(load::generate(&words[1..])),
+        _ if words.contains(&"--instructions") => {
+            let files = tempfile::tempdir().unwrap();
+            block_on(instructions::report(files.path()));
+        }
         _ if words.contains(&"--bench") => block_on(run(words.contains(&"--quick"))),
         // `cargo test --all-targets` starts benchmarks too.
         _ => println!("nothing to test here; run `cargo bench --bench list`"),
@@ -92,13 +98,10 @@ async fn run(quick: bool) {
     );
 
     let store = files.path().join("store");
-    let toolpulse = children::toolpulse("memory", &store).await;
+    let toolpulse = children::toolpulse("memory", &store, None).await;
     tools::register(toolpulse.address(), 1_000).await;
 
-    let twenty = v1::ListAvailableToolsRequest {
-        allowed_tools: Some(v1::AllowedTools { names: tools::twenty_of(1_000) }),
-        ..Default::default()
-    };
+    let twenty = tools::request_for_twenty(1_000);
     let etag = tools::list(toolpulse.address(), &twenty).await.etag;
     let not_modified = v1::ListAvailableToolsRequest { if_etag: etag, ..twenty.clone() };
     let all = v1::ListAvailableToolsRequest::default();
@@ -141,7 +144,7 @@ impl Setup<'_> {
             let bytes = if name == "bare 100 B" { &[b'x'; 100][..] } else { &reply };
             std::fs::write(&file, bytes).unwrap();
             let kind = if name == "plain" { "serve-plain" } else { "serve-bare" };
-            let server = own(&[kind, file.to_str().unwrap()]).await;
+            let server = own(&[kind, file.to_str().unwrap()], None).await;
             contenders.push(Contender { name, load: load(server.address()), server });
         }
         Work { name, contenders, latencies }

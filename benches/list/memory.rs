@@ -29,7 +29,7 @@ pub(crate) async fn report(files: &Path, quick: bool) {
 }
 
 async fn row(files: &Path, store: &str, count: usize) {
-    let server = children::toolpulse(store, &files.join(format!("{store}-{count}"))).await;
+    let server = children::toolpulse(store, &files.join(format!("{store}-{count}")), None).await;
     let empty = server.resident();
     let began = Instant::now();
     tools::register(server.address(), count).await;

@@ -32,7 +32,7 @@ const TYPES: [&str; 4] = [
 /// A tool of some 1.5 KB.
 pub(crate) fn tool(i: usize) -> v1::ToolSpec {
     let (verb, noun) = (VERBS[i % VERBS.len()], NOUNS[i / VERBS.len() % NOUNS.len()]);
-    // From 2 to 13 properties: definitions differ in size. Those of `twenty_of` are small ones: their list has some 20 KB.
+    // From 2 to 13 properties: definitions differ in size. Those of `request_for_twenty` are small ones: their list has some 20 KB.
     let properties: Vec<String> = (0..2 + i % 10 * 5 / 4)
         .map(|p| {
             format!(
@@ -67,9 +67,10 @@ pub(crate) fn bytes_of(count: usize) -> usize {
     (0..count).map(|i| tool(i).encoded_len()).sum()
 }
 
-/// The names of 20 tools, from all over, and unsorted: nobody sorts them.
-pub(crate) fn twenty_of(count: usize) -> Vec<String> {
-    (0..20).map(|i| name(i * count / 20)).collect()
+/// Asks for 20 tools from all over, unsorted: nobody sorts them.
+pub(crate) fn request_for_twenty(of: usize) -> v1::ListAvailableToolsRequest {
+    let names = (0..20).map(|i| name(i * of / 20)).collect();
+    v1::ListAvailableToolsRequest { allowed_tools: Some(v1::AllowedTools { names }), ..Default::default() }
 }
 
 /// Registers `count` tools.
