@@ -24,7 +24,7 @@ mod tool;
 pub use self::{
     gateways::{GatewayCatalog, GatewayEntry},
     listing::{Hidden, Listing, Selection, Stage},
-    tool::{CatalogTool, ProbeStatus, Status, Trouble},
+    tool::{CatalogTool, Definition, ProbeStatus, Status, Trouble},
 };
 use self::{listing::Listings, tool::builtin_gateway_status};
 

@@ -29,7 +29,7 @@ use crate::{
     },
     metrics::Metrics,
     prober::Prober,
-    render::Format,
+    render::mapped_names,
     store::{Loaded, Store, StoreError},
 };
 
@@ -232,7 +232,7 @@ impl Owner {
                 }
             };
             let stored: Arc<StoredTool> = Arc::new(tool.clone());
-            self.registry.put(stored, mapped_name(&tool.key), known, now);
+            self.registry.put(stored, mapped_names(&tool.key), known, now);
             self.dirty.tool(tool.key.clone(), true);
         }
         self.restore_gateways(loaded.gateways, now);
@@ -279,11 +279,6 @@ fn forget_manifest(loaded: &mut Loaded) {
     if declared > 0 {
         tracing::warn!(declared, "tools that an earlier manifest declared are kept as ordinary tools");
     }
-}
-
-/// The name that a format shows for a tool instead of its own; the registry keeps others away from it.
-pub fn mapped_name(key: &ToolKey) -> Option<String> {
-    Format::ALL.iter().find_map(|format| format.mapped_name(key))
 }
 
 async fn committed(commit: &mut Option<CommitInFlight>) -> Option<writes::Committed> {

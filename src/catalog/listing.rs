@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::{Catalog, CatalogTool};
+use super::{Catalog, CatalogTool, Definition};
 use crate::{
     core::{
         allowlist::{RequestAllowlist, ServerAllowlist},
@@ -46,18 +46,24 @@ pub struct Listing {
 impl Listing {
     /// The definitions as one JSON array.
     pub fn tools_json(&self) -> String {
-        let definitions = || self.tools.iter().map(|tool| tool.definition(self.format).json.as_str());
+        let definitions = || self.definitions().map(|(_, definition)| definition.json.as_str());
+        let (open, close) = if self.tools.is_empty() { ("[", "]") } else { self.format.frame() };
         let size: usize = definitions().map(|json| json.len() + 1).sum();
-        let mut text = String::with_capacity(size + 2);
-        text.push('[');
+        let mut text = String::with_capacity(open.len() + size + close.len());
+        text.push_str(open);
         for (i, json) in definitions().enumerate() {
             if i > 0 {
                 text.push(',');
             }
             text.push_str(json);
         }
-        text.push(']');
+        text.push_str(close);
         text
+    }
+
+    /// The tools and their definitions. A tool without one is not in the list.
+    pub fn definitions(&self) -> impl Iterator<Item = (&CatalogTool, &Definition)> {
+        self.tools.iter().filter_map(|tool| Some((&**tool, tool.definition(self.format).ok()?)))
     }
 
     /// What `encode` makes of it: the first time it is asked for, and then as long as the list lives.
@@ -84,6 +90,8 @@ pub enum Stage {
     RequestAllowlist,
     /// The probes.
     Availability,
+    /// The provider would refuse it.
+    Format,
 }
 
 /// Ready lists of one namespace, by what was asked for.
@@ -190,12 +198,12 @@ impl Catalog {
         let mut tools: Vec<Arc<CatalogTool>> =
             self.tools(&selection.namespace).filter(visible).cloned().collect();
         tools.extend(self.builtin(selection).filter(visible).cloned());
-        tools.sort_by(|a, b| a.definition(format).exposed_name.cmp(&b.definition(format).exposed_name));
+        tools.sort_by(|a, b| exposed_name(a, format).cmp(&exposed_name(b, format)));
 
         let mut hash = ContentHash::new("toolpulse list 1");
         hash.text(format.label());
-        for tool in &tools {
-            hash.bytes(&tool.definition(format).digest);
+        for definition in tools.iter().filter_map(|tool| tool.definition(format).ok()) {
+            hash.bytes(&definition.digest);
         }
         let etag = hex(&hash.finish()[..16]);
         Listing { tools, format, unknown: self.unknown(selection), etag, encoded: OnceLock::new() }
@@ -220,7 +228,13 @@ fn stopped_at(tool: &CatalogTool, selection: &Selection, server: &ServerAllowlis
         Some(Stage::RequestAllowlist)
     } else if !tool.is_available() {
         Some(Stage::Availability)
+    } else if tool.definition(selection.format).is_err() {
+        Some(Stage::Format)
     } else {
         None
     }
+}
+
+fn exposed_name(tool: &CatalogTool, format: Format) -> Option<&str> {
+    tool.definition(format).ok().map(|definition| definition.exposed_name.as_str())
 }

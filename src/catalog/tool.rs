@@ -13,9 +13,9 @@ use crate::{
         probe::{ErrorClass, Outcome},
         registry::{Entry, Registry},
         time::Moment,
-        tool::{StoredTool, ToolSpec},
+        tool::{SpecWarning, StoredTool, ToolSpec},
     },
-    render::Format,
+    render::{Format, Loss, Omission, Rendered},
 };
 
 /// One tool as readers see it.
@@ -88,13 +88,18 @@ pub struct Definition {
     pub exposed_name: String,
     /// Compact JSON text.
     pub json: String,
+    /// What the format can't say of the tool.
+    pub losses: Vec<Loss>,
     /// Hash of everything that an agent sees of the tool in this format.
     pub digest: [u8; 32],
 }
 
-/// Made on the first use of a format, kept while the spec stays the same.
+/// Made on the first use, kept while the spec stays the same. Boxed: most tools are asked for in one format or two.
 #[derive(Debug, Default)]
-struct Definitions([OnceLock<Definition>; Format::ALL.len()]);
+struct Definitions {
+    by_format: [OnceLock<Box<Result<Definition, Omission>>>; Format::ALL.len()],
+    warnings: OnceLock<Vec<SpecWarning>>,
+}
 
 impl CatalogTool {
     /// The tool as the registry knows it now. `before` lends its definitions, if the spec is still the same.
@@ -114,16 +119,31 @@ impl CatalogTool {
         self.status.verdict == Verdict::Available
     }
 
-    /// Its definition in a format.
-    pub fn definition(&self, format: Format) -> &Definition {
-        self.definitions.0[format as usize].get_or_init(|| {
-            let key = &self.stored.key;
-            let exposed_name = format.exposed_name(key).into_owned();
-            let json = format.definition(key, &self.stored.spec);
-            let mut hash = ContentHash::new("toolpulse definition 1");
-            hash.text(key.name.as_str()).text(&exposed_name).text(&self.stored.spec_hash).text(&json);
-            Definition { exposed_name, json, digest: hash.finish() }
-        })
+    /// Its definition in a format, made once.
+    ///
+    /// # Errors
+    /// Why the format leaves it out.
+    pub fn definition(&self, format: Format) -> Result<&Definition, &Omission> {
+        let made = self.definitions.by_format[format as usize].get_or_init(|| Box::new(self.define(format)));
+        (**made).as_ref()
+    }
+
+    /// What its owner should know of its schemas.
+    pub fn warnings(&self) -> &[SpecWarning] {
+        self.definitions.warnings.get_or_init(|| crate::core::tool::warnings(&self.stored.spec))
+    }
+
+    fn define(&self, format: Format) -> Result<Definition, Omission> {
+        let key = &self.stored.key;
+        match format.render(key, &self.stored.spec) {
+            Rendered::Omitted(omission) => Err(omission),
+            Rendered::Ok { json, losses, .. } => {
+                let exposed_name = format.exposed_name(key).into_owned();
+                let mut hash = ContentHash::new("toolpulse definition 1");
+                hash.text(key.name.as_str()).text(&exposed_name).text(&self.stored.spec_hash).text(&json);
+                Ok(Definition { exposed_name, json, losses, digest: hash.finish() })
+            }
+        }
     }
 }
 

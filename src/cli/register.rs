@@ -245,7 +245,7 @@ mod tests {
             result: RegisterResult::Created.into(),
             generation: 7,
             verdict: Verdict::Pending.into(),
-            error: None,
+            ..Default::default()
         };
         assert_eq!(row("default", &created), ["default", "a", "CREATED", "7", "PENDING", ""]);
     }

@@ -77,6 +77,16 @@ pub enum Format {
     Mcp,
     /// OpenAI's chat completions
     OpenaiChat,
+    /// OpenAI's responses
+    OpenaiResponses,
+    /// Anthropic's messages
+    Anthropic,
+    /// Gemini with parametersJsonSchema
+    Gemini,
+    /// Gemini with parameters
+    GeminiOpenapi,
+    /// Bedrock's Converse
+    Bedrock,
 }
 
 /// Which tools to unregister.
@@ -108,6 +118,11 @@ async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> 
     let format = match args.format {
         Format::Mcp => SchemaFormat::Mcp,
         Format::OpenaiChat => SchemaFormat::OpenaiChat,
+        Format::OpenaiResponses => SchemaFormat::OpenaiResponses,
+        Format::Anthropic => SchemaFormat::Anthropic,
+        Format::Gemini => SchemaFormat::Gemini,
+        Format::GeminiOpenapi => SchemaFormat::GeminiOpenapi,
+        Format::Bedrock => SchemaFormat::Bedrock,
     };
     let message = ListAvailableToolsRequest {
         namespace: settings.namespace.to_string(),
@@ -160,11 +175,22 @@ struct AvailableList<'a> {
     revision: u64,
 }
 
+/// The definitions of a list, each apart. Gemini's stand together in one declaration.
 fn definitions<'a, T: serde::Deserialize<'a>>(
     reply: &'a ListAvailableToolsResponse,
 ) -> Result<Vec<T>, Failure> {
-    let definitions: Vec<T> = serde_json::from_str(&reply.tools_json)
-        .map_err(|e| Failure::Failed(format!("the server's tools_json is not a JSON array: {e}")))?;
+    #[derive(serde::Deserialize)]
+    struct Declaration<T> {
+        #[serde(rename = "functionDeclarations")]
+        functions: Vec<T>,
+    }
+    let wrong = |e| Failure::Failed(format!("the server's tools_json is not a JSON array: {e}"));
+    let definitions: Vec<T> = if reply.tools_json.starts_with("[{\"functionDeclarations\"") {
+        let all: Vec<Declaration<T>> = serde_json::from_str(&reply.tools_json).map_err(wrong)?;
+        all.into_iter().flat_map(|declaration| declaration.functions).collect()
+    } else {
+        serde_json::from_str(&reply.tools_json).map_err(wrong)?
+    };
     if definitions.len() == reply.tools.len() {
         return Ok(definitions);
     }
@@ -200,7 +226,8 @@ fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_
 
 fn available_rows(reply: &ListAvailableToolsResponse) -> Result<Vec<Vec<String>>, Failure> {
     let rows = reply.tools.iter().zip(definitions::<Value>(reply)?).map(|(tool, definition)| {
-        let function = definition.get("function").unwrap_or(&definition);
+        let inner = ["function", "toolSpec"].into_iter().find_map(|key| definition.get(key));
+        let function = inner.unwrap_or(&definition);
         let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
         let name = match tool.exposed_name == tool.name {
             true => tool.name.clone(),

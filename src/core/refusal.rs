@@ -133,6 +133,16 @@ pub enum Refusal {
         /// How many there may be.
         limit: usize,
     },
+    /// A strict list would say less than was registered.
+    #[error("format {format} can't say {count} things of the tools as they were registered: {first}")]
+    FormatLossy {
+        /// The format's name.
+        format: &'static str,
+        /// How many tools are omitted, and how many losses there are.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
     /// Not every probe had its first turn since the start.
     #[error("the registry is settling: not every probe had its turn yet")]
     Settling {

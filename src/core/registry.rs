@@ -38,7 +38,7 @@ pub struct Entry {
     pub state: ToolState,
     targets: Vec<Option<TargetId>>,
     window_end: Option<Moment>,
-    mapped_name: Option<String>,
+    mapped_names: Vec<String>,
 }
 
 /// Something that happened to a tool, for the log, the catalog and the checkpoint.
@@ -132,7 +132,7 @@ impl Registry {
     pub fn put(
         &mut self,
         stored: Arc<StoredTool>,
-        mapped_name: Option<String>,
+        mapped_names: impl IntoIterator<Item = String>,
         restored: impl Fn(usize, &Windows) -> ProbeState,
         now: Moment,
     ) -> Vec<TargetId> {
@@ -162,11 +162,12 @@ impl Registry {
                     .then(|| self.schedule.attach(subscriber, &spec.kind, &stored.owner, terms, now))
             })
             .collect();
-        if let Some(mapped) = &mapped_name {
+        let mapped_names: Vec<String> = mapped_names.into_iter().collect();
+        for mapped in &mapped_names {
             self.mapped.insert((key.namespace.clone(), mapped.clone()), key.name.clone());
         }
         let state = ToolState::new(probes, now);
-        let entry = Entry { stored, windows, state, targets, window_end: None, mapped_name };
+        let entry = Entry { stored, windows, state, targets, window_end: None, mapped_names };
         self.tools.insert(key.clone(), entry);
         *self.counts.entry(key.namespace.clone()).or_default() += 1;
         self.note_window(&key);
@@ -182,7 +183,7 @@ impl Registry {
         if let Some(end) = entry.window_end {
             self.window_ends.remove(&(end, key.clone()));
         }
-        if let Some(mapped) = entry.mapped_name {
+        for mapped in entry.mapped_names {
             self.mapped.remove(&(key.namespace.clone(), mapped));
         }
         let generation = entry.stored.generation;

@@ -1,5 +1,11 @@
 //! JSON texts of a tool: judged strictly once, then kept as texts, so that property order and number literals survive.
 
+pub mod lint;
+pub mod meta;
+pub mod refs;
+pub mod tree;
+pub mod walk;
+
 use std::{collections::HashSet, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -74,6 +80,17 @@ pub struct JsonFault {
     /// JSON pointer to the value; empty for the root.
     pub pointer: String,
     /// What is wrong.
+    pub message: String,
+}
+
+/// Something in a schema that is allowed and still worth telling its author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// JSON pointer to the value; empty for the root.
+    pub pointer: String,
+    /// UPPER_SNAKE.
+    pub code: &'static str,
+    /// What is odd.
     pub message: String,
 }
 
@@ -289,7 +306,12 @@ fn pointer(path: &[Step]) -> String {
         Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         Step::Index(index) => format!("{pointer}/{index}"),
     });
-    let mut shown = clean(&whole, MAX_POINTER);
+    shown(&whole)
+}
+
+/// A pointer, cut and cleaned.
+fn shown(whole: &str) -> String {
+    let mut shown = clean(whole, MAX_POINTER);
     if whole.chars().nth(MAX_POINTER).is_some() {
         shown.push_str("...");
     }

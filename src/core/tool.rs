@@ -8,7 +8,7 @@ use super::{
     hash::ContentHash,
     name::{ToolKey, ToolName},
     probe::{GrpcProbe, HttpProbe, ProbeKind, ProbeSpec, TcpProbe},
-    schema,
+    schema::{self, Warning},
 };
 
 /// A valid tool spec. The JSON fields are texts, exactly as they were sent; empty means absent.
@@ -126,6 +126,31 @@ pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
         hash_kind(&mut hash, kind);
     }
     format!("sha256:{}", hash.finish_hex()).into()
+}
+
+/// Something in a spec that is allowed and still worth telling its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecWarning {
+    /// Path of the field and, after `#`, JSON pointer to the value.
+    pub field: String,
+    /// UPPER_SNAKE.
+    pub code: &'static str,
+    /// What is odd.
+    pub message: String,
+}
+
+/// What is odd about the schemas of a spec. Computed from the spec alone, so that nothing needs to be stored.
+pub fn warnings(spec: &ToolSpec) -> Vec<SpecWarning> {
+    let texts = [("input_schema_json", &spec.input_schema), ("output_schema_json", &spec.output_schema)];
+    let found = texts.into_iter().filter_map(|(field, text)| Some((field, schema::tree::Json::parse(text)?)));
+    found
+        .flat_map(|(field, schema)| {
+            schema::lint::warnings(&schema).into_iter().map(move |Warning { pointer, code, message }| {
+                let field = if pointer.is_empty() { field.to_owned() } else { format!("{field}#{pointer}") };
+                SpecWarning { field, code, message }
+            })
+        })
+        .collect()
 }
 
 fn hash_kind(hash: &mut ContentHash, kind: &ProbeKind) {

@@ -1,35 +1,54 @@
-//! Definitions as OpenAI's chat completions take them.
+//! Definitions as OpenAI's chat completions and responses take them.
 
-use super::Object;
-use crate::core::{schema, tool::ToolSpec};
+use super::{
+    Object, common,
+    rule::{At, Effect, Rule},
+};
+use crate::core::tool::ToolSpec;
 
-pub(super) fn definition(exposed_name: &str, spec: &ToolSpec) -> String {
+pub(super) const RULES: &[Rule] = &[
+    // promptfoo#5965: best without $schema.
+    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: common::drop_dialect },
+    // Without $schema the schema counts as 2020-12. AlexGladkov/claude-in-mobile#55: a tuple of draft-07 is refused.
+    Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
+    // Below: the root has to be an object in plain sight.
+    Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Omit, apply: common::root_reference_stuck },
+    Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Convert, apply: common::root_reference },
+    // Error text "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
+    // (anthropics/claude-code#88049, #28620 have Anthropic's).
+    Rule { id: "ROOT_COMBINATOR", at: At::Root, effect: Effect::Convert, apply: common::root_combinators },
+    // As above: "schema must be a JSON Schema of type object".
+    Rule { id: "ROOT_TYPE", at: At::Root, effect: Effect::Convert, apply: common::root_type },
+    // langchain-ai/langchain-mcp-adapters#137: "object schema missing properties".
+    Rule { id: "ROOT_PROPERTIES", at: At::Root, effect: Effect::Convert, apply: common::root_properties },
+    // The custom subset has no boolean schemas but for additionalProperties.
+    Rule { id: "BOOLEAN_SCHEMA", at: At::Each, effect: Effect::Convert, apply: common::boolean_schemas },
+    // can1357/oh-my-pi#2711: an enum must fit the type beside it.
+    Rule { id: "ENUM_WITHOUT_FIT", at: At::Each, effect: Effect::Omit, apply: common::enum_without_fit },
+    Rule { id: "ENUM_OUTSIDE_TYPE", at: At::Each, effect: Effect::Convert, apply: common::enum_outside_type },
+    // spring-projects/spring-ai#2561: "array schema missing items"; {} is accepted.
+    Rule { id: "ARRAY_ITEMS", at: At::Each, effect: Effect::Convert, apply: common::array_items },
+    // MCP 2026-07-28: the keyword is for MCP clients.
+    Rule { id: "HEADER_KEYWORD", at: At::Each, effect: Effect::Convert, apply: common::drop_header_keyword },
+];
+
+/// openai SDK, ChatCompletionFunctionToolParam: `strict` is off if it is left out.
+pub(super) fn chat(exposed_name: &str, parameters: &str, spec: &ToolSpec) -> String {
     let function = Object::new()
         .text("name", exposed_name)
         .text("description", &spec.description)
-        .json("parameters", &parameters(&spec.input_schema))
+        .json("parameters", parameters)
         .finish();
     Object::new().text("type", "function").json("function", &function).finish()
 }
 
-/// The input schema, with what OpenAI demands at its root and without `$schema`, which it doesn't know. Nothing is lost:
-/// arguments are an object anyway.
-fn parameters(input_schema: &str) -> String {
-    if input_schema.is_empty() {
-        return schema::EMPTY_INPUT.to_owned();
-    }
-    let minified = schema::minify(input_schema);
-    let members = schema::members(&minified);
-    let has = |key: &str| members.iter().any(|m| m.key == key);
-    let mut object = Object::new();
-    if !has("type") {
-        object.text("type", "object");
-    }
-    for member in members.iter().filter(|m| m.key != "$schema") {
-        object.verbatim(&format!("{}:{}", member.key_text, member.value));
-    }
-    if !has("properties") {
-        object.json("properties", "{}");
-    }
-    object.finish()
+/// openai SDK, FunctionToolParam: `parameters` and `strict` are required keys; left out, `strict` would be tried.
+pub(super) fn responses(exposed_name: &str, parameters: &str, spec: &ToolSpec) -> String {
+    Object::new()
+        .text("type", "function")
+        .text("name", exposed_name)
+        .text("description", &spec.description)
+        .json("parameters", parameters)
+        .json("strict", "false")
+        .finish()
 }

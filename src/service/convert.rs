@@ -1,5 +1,6 @@
 //! Between wire types and the core's: everything that comes in is judged here, once, and all faults are told together.
 
+pub mod format;
 mod json;
 mod probe;
 mod scalar;
@@ -12,8 +13,8 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 pub use scalar::{
-    INTERVAL, KEEP, REPORT_TTL, TIMEOUT, WAIT, duration, namespace, outcome, owner, page_size, schema_format,
-    timestamp, to_proto_duration, tool_name, verdict_filter,
+    INTERVAL, KEEP, REPORT_TTL, TIMEOUT, WAIT, duration, format_to_proto, namespace, outcome, owner,
+    page_size, schema_format, timestamp, to_proto_duration, tool_name, verdict_filter,
 };
 
 use crate::{

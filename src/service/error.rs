@@ -163,6 +163,11 @@ fn tell(refusal: &Refusal) -> Told {
             code: Code::ResourceExhausted,
             ..retry("TOO_MANY_WATCHES", vec![("limit", limit.to_string())], serve::retry_after())
         },
+        Refusal::FormatLossy { format, count, first } => told(
+            Code::FailedPrecondition,
+            "FORMAT_LOSSY",
+            vec![("format", (*format).to_owned()), ("count", count.to_string()), ("first", first.clone())],
+        ),
         Refusal::Settling { retry_after } => retry("SETTLING", vec![], *retry_after),
         Refusal::StoreUnavailable { message } => {
             retry("STORE_UNAVAILABLE", vec![("store", message.clone())], STORE_RETRY)

@@ -142,7 +142,7 @@ impl World {
             namespace: Namespace::default(),
             spec_hash: spec_hash(&spec),
             spec: Arc::new(spec),
-            mapped_name: None,
+            mapped_names: Vec::new(),
             owner: "a".into(),
             overwrite: false,
             force: false,

@@ -18,8 +18,8 @@ pub struct Registration {
     pub spec: Arc<ToolSpec>,
     /// The spec's hash, without its labels.
     pub spec_hash: Arc<str>,
-    /// The name that some format shows instead of the tool's own.
-    pub mapped_name: Option<String>,
+    /// The names that formats show instead of the tool's own.
+    pub mapped_names: Vec<String>,
     /// Who.
     pub owner: Arc<str>,
     /// Replace a different spec.
@@ -70,8 +70,8 @@ pub struct Collision {
     pub offered_by: Arc<str>,
 }
 
-/// Each changed tool: its new row and mapped name, or none if it is deleted.
-pub type Changes = BTreeMap<ToolKey, Option<(Arc<StoredTool>, Option<String>)>>;
+/// Each changed tool: its new row and mapped names, or none if it is deleted.
+pub type Changes = BTreeMap<ToolKey, Option<(Arc<StoredTool>, Vec<String>)>>;
 
 /// Rows to change, judged against the registry and against what the plan itself changes already.
 #[derive(Clone, Debug)]
@@ -151,10 +151,10 @@ impl<'a> Plan<'a> {
             let generation = self.next_generation();
             let tool = self.row(&wanted, generation, self.now_ms);
             *self.added.entry(key.namespace.clone()).or_default() += 1;
-            if let Some(mapped) = &wanted.mapped_name {
+            for mapped in &wanted.mapped_names {
                 self.mapped.insert((key.namespace.clone(), mapped.clone()), key.name.clone());
             }
-            self.changes.insert(key, Some((Arc::clone(&tool), wanted.mapped_name)));
+            self.changes.insert(key, Some((Arc::clone(&tool), wanted.mapped_names)));
             return Ok((Registered::Created, tool));
         };
         self.check_owner(&wanted, &before)?;
@@ -165,7 +165,7 @@ impl<'a> Plan<'a> {
         }
         let generation = if same_spec { before.generation } else { self.next_generation() };
         let tool = self.row(&wanted, generation, before.create_time_ms);
-        self.changes.insert(key, Some((Arc::clone(&tool), wanted.mapped_name)));
+        self.changes.insert(key, Some((Arc::clone(&tool), wanted.mapped_names)));
         Ok((Registered::Replaced, tool))
     }
 
@@ -276,28 +276,33 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// No tool's own name may equal the name under which a format shows another.
+    /// No tool's own name may equal the name under which a format shows another, and no two tools are shown under one name.
     fn check_mapped(&self, wanted: &Registration) -> Result<(), Refusal> {
         let clash = |other: &ToolName| {
             let message = format!(
                 "name '{}' is what some formats call tool '{other}'; choose another",
                 wanted.spec.name
             );
-            Refusal::invalid("name", message)
+            Err(Refusal::invalid("name", message))
         };
-        let native = (wanted.namespace.clone(), wanted.spec.name.to_string());
-        let shown_so = [&self.mapped, &self.registry.mapped].into_iter().find_map(|m| m.get(&native));
-        if let Some(other) = shown_so
-            && self.get(&ToolKey { namespace: wanted.namespace.clone(), name: other.clone() }).is_some()
-        {
-            return Err(clash(other));
-        }
-        let Some(mapped) = wanted.mapped_name.as_deref().and_then(|m| ToolName::parse(m).ok()) else {
-            return Ok(());
+        let is_there = |name: &ToolName| {
+            self.get(&ToolKey { namespace: wanted.namespace.clone(), name: name.clone() }).is_some()
         };
-        match self.get(&ToolKey { namespace: wanted.namespace.clone(), name: mapped }) {
-            Some(other) => Err(clash(&other.key.name)),
-            None => Ok(()),
+        let own = wanted.spec.name.as_str();
+        for shown in wanted.mapped_names.iter().map(String::as_str).chain([own]) {
+            let place = (wanted.namespace.clone(), shown.to_owned());
+            let shown_so = [&self.mapped, &self.registry.mapped].into_iter().filter_map(|m| m.get(&place));
+            for other in shown_so.filter(|other| other.as_str() != own) {
+                if is_there(other) {
+                    return clash(other);
+                }
+            }
         }
+        for mapped in wanted.mapped_names.iter().filter_map(|mapped| ToolName::parse(mapped).ok()) {
+            if is_there(&mapped) {
+                return clash(&mapped);
+            }
+        }
+        Ok(())
     }
 }

@@ -35,7 +35,7 @@ fn wanted(spec: ToolSpec, owner: &str) -> Registration {
         namespace: Namespace::default(),
         spec_hash: format!("{}|{}|{:?}", spec.name, spec.description, spec.probes).into(),
         spec: Arc::new(spec),
-        mapped_name: None,
+        mapped_names: Vec::new(),
         owner: owner.into(),
         overwrite: false,
         force: false,
@@ -305,7 +305,7 @@ fn calls_do_not_change_the_manifests_tools() {
 #[test]
 fn a_name_that_equals_anothers_mapped_one_is_refused() {
     let mapped = |name: &str, mapped: &str| Registration {
-        mapped_name: Some(mapped.into()),
+        mapped_names: vec![mapped.into()],
         ..wanted(spec(name, "x", &[]), "a")
     };
     let mut world = World::new();

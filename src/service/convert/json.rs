@@ -2,9 +2,10 @@
 
 use super::Faults;
 use crate::{
-    core::{
-        name::quote,
-        schema::{self, Budget, Kind},
+    core::schema::{
+        self, Budget, JsonFault, Kind,
+        lint::{self, Role},
+        tree::Json,
     },
     proto::v1,
 };
@@ -48,7 +49,8 @@ pub(super) fn judge(faults: &mut Faults, pb: &v1::ToolSpec) {
             continue;
         }
         match schema::check(text, &mut budget) {
-            Ok(Kind::Object) if field == "input_schema_json" => input_type(faults, text),
+            Ok(Kind::Object) if field == "input_schema_json" => schema(faults, field, text, Role::Input),
+            Ok(Kind::Object) if field == "output_schema_json" => schema(faults, field, text, Role::Output),
             Ok(Kind::Object) if field == "extra_json" => reserved(faults, text),
             Ok(Kind::Object) => {}
             Ok(kind) => faults.add(field, format!("must be a JSON object, not {kind}")),
@@ -58,16 +60,11 @@ pub(super) fn judge(faults: &mut Faults, pb: &v1::ToolSpec) {
     }
 }
 
-/// The arguments of a tool are an object, and every provider demands that.
-fn input_type(faults: &mut Faults, schema: &str) {
-    let members = schema::members(schema);
-    let Some(member) = members.iter().find(|m| m.key == "type") else { return };
-    if serde_json::from_str::<String>(member.value).ok().as_deref() != Some("object") {
-        let given = quote(&schema::minify(member.value));
-        faults.add(
-            "input_schema_json#/type",
-            format!("must be \"object\", not {given}: the arguments of a tool are an object"),
-        );
+/// All that is wrong with a schema.
+fn schema(faults: &mut Faults, field: &str, text: &str, role: Role) {
+    let Some(schema) = Json::parse(text) else { return };
+    for JsonFault { pointer, message } in lint::faults(&schema, role) {
+        faults.add(if pointer.is_empty() { field.to_owned() } else { format!("{field}#{pointer}") }, message);
     }
 }
 

@@ -168,7 +168,25 @@ pub fn schema_format(value: i32) -> Result<Format, Fault> {
     Ok(match known("format", value)? {
         v1::SchemaFormat::Unspecified | v1::SchemaFormat::Mcp => Format::Mcp,
         v1::SchemaFormat::OpenaiChat => Format::OpenAiChat,
+        v1::SchemaFormat::OpenaiResponses => Format::OpenAiResponses,
+        v1::SchemaFormat::Anthropic => Format::Anthropic,
+        v1::SchemaFormat::Gemini => Format::Gemini,
+        v1::SchemaFormat::GeminiOpenapi => Format::GeminiOpenApi,
+        v1::SchemaFormat::Bedrock => Format::Bedrock,
     })
+}
+
+/// A format as the wire has it.
+pub fn format_to_proto(format: Format) -> v1::SchemaFormat {
+    match format {
+        Format::Mcp => v1::SchemaFormat::Mcp,
+        Format::OpenAiChat => v1::SchemaFormat::OpenaiChat,
+        Format::OpenAiResponses => v1::SchemaFormat::OpenaiResponses,
+        Format::Anthropic => v1::SchemaFormat::Anthropic,
+        Format::Gemini => v1::SchemaFormat::Gemini,
+        Format::GeminiOpenApi => v1::SchemaFormat::GeminiOpenapi,
+        Format::Bedrock => v1::SchemaFormat::Bedrock,
+    }
 }
 
 /// Parses `ReportProbeResultRequest.outcome`, which is required.
@@ -253,7 +271,9 @@ mod tests {
         assert_eq!(verdict_filter(9), Err(Fault::new("verdict", "9 is not a value of Verdict")));
         assert_eq!(schema_format(0), Ok(Format::Mcp));
         assert_eq!(schema_format(1), Ok(Format::Mcp));
-        assert_eq!(schema_format(2), Ok(Format::OpenAiChat));
+        for format in Format::ALL {
+            assert_eq!(schema_format(format_to_proto(format).into()), Ok(format));
+        }
         assert_eq!(schema_format(-1), Err(Fault::new("format", "-1 is not a value of SchemaFormat")));
         assert_eq!(outcome(1), Ok(v1::ProbeOutcome::Pass));
         assert!(outcome(0).unwrap_err().message.starts_with("is required"));

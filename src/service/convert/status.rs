@@ -34,6 +34,7 @@ pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
         from_manifest: stored.from_manifest,
         status: Some(status(&tool.status, clock)),
         windows,
+        warnings: super::format::warnings(tool.warnings()),
     }
 }
 

@@ -243,13 +243,13 @@ fn all_faults_come_at_once() {
 
 #[test]
 fn what_is_at_the_bounds_is_accepted() {
-    let filler = "x".repeat(schema::MAX_BYTES - r#"{"a":""}{}"#.len());
+    let filler = "x".repeat(schema::MAX_BYTES - r#"{"type":"object","a":""}{}"#.len());
     let key = "k".repeat(63);
     let pb = v1::ToolSpec {
         title: "é".repeat(256),
         description: "é".repeat(8_192),
         endpoint: "é".repeat(2_048),
-        input_schema_json: format!(r#"{{"a":"{filler}"}}"#),
+        input_schema_json: format!(r#"{{"type":"object","a":"{filler}"}}"#),
         output_schema_json: "{}".to_owned(),
         labels: (10..42).map(|n| (format!("{n}{}", &key[2..]), key.clone())).collect(),
         probes: ["a", "b", "c", &key].map(report).to_vec(),
@@ -268,15 +268,15 @@ fn what_is_at_the_bounds_is_accepted() {
 
 #[test]
 fn values_are_counted_over_all_texts_of_a_tool() {
-    let zeros = |n: usize| format!(r#"{{"a":[{}]}}"#, vec!["0"; n].join(","));
+    let zeros = |n: usize| format!(r#"{{"type":"object","a":[{}]}}"#, vec!["0"; n].join(","));
     let pb = |n| v1::ToolSpec {
         output_schema_json: zeros(n),
         annotations_json: "{}".to_owned(),
         ..input(&zeros(5_000))
     };
-    // Two objects and two arrays besides, and one object more.
-    assert!(tool_spec(pb(4_995)).is_ok());
-    let faults = tool_spec(pb(4_996)).map(drop).unwrap_err();
+    // Two objects, two arrays and two types besides, and one object more.
+    assert!(tool_spec(pb(4_993)).is_ok());
+    let faults = tool_spec(pb(4_994)).map(drop).unwrap_err();
     assert_eq!(faults.len(), 1);
     assert_eq!(faults[0].field, "annotations_json");
     assert!(faults[0].message.contains("more than 10000 values"));

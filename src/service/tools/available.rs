@@ -11,8 +11,12 @@ use tokio::time::timeout;
 use super::{ToolService, check, patience};
 use crate::{
     catalog::{Catalog, CatalogTool, Hidden, Listing, Selection, Stage},
-    core::{allowlist::RequestAllowlist, refusal::Refusal},
+    core::{
+        allowlist::{RequestAllowlist, ServerAllowlist},
+        refusal::Refusal,
+    },
     proto::v1,
+    render::Format,
     service::{convert, prepared::Prepared},
 };
 
@@ -28,6 +32,10 @@ const DEFAULT_REPLY: usize = 4 << 20;
 const LARGEST_REPLY: usize = 64 << 20;
 /// Most hidden tools that are named in one reply.
 const MAX_HIDDEN: usize = 1_000;
+/// Most losses that are told in one reply.
+const MAX_LOSSES: usize = 1_000;
+/// Most tools that a refusal of a strict list names.
+const MAX_NAMED: usize = 5;
 
 impl ToolService {
     pub(super) async fn available(
@@ -50,13 +58,16 @@ impl ToolService {
             revision: catalog.revision,
             ..Default::default()
         };
+        if request.strict {
+            strictly(&catalog, &listing, &parse(&request)?, self.reader.allowlist())?;
+        }
         if request.include_hidden {
             let selection = parse(&request)?;
             let mut hidden: Vec<v1::HiddenTool> = Vec::new();
             for one in catalog.hidden(&selection, self.reader.allowlist()) {
                 reply.hidden_count += 1;
                 if hidden.len() < MAX_HIDDEN {
-                    hidden.push(hidden_to_proto(&one));
+                    hidden.push(hidden_to_proto(&one, selection.format));
                 }
             }
             reply.hidden = hidden;
@@ -122,11 +133,7 @@ fn parse(request: &v1::ListAvailableToolsRequest) -> Result<Selection, Refusal> 
         faults.push(crate::core::refusal::Fault::new("max_reply_bytes", message));
     }
     check(faults)?;
-    Ok(Selection {
-        namespace: namespace.unwrap_or_default(),
-        format: format.unwrap_or(crate::render::Format::Mcp),
-        allowed,
-    })
+    Ok(Selection { namespace: namespace.unwrap_or_default(), format: format.unwrap_or(Format::Mcp), allowed })
 }
 
 fn sorted(names: &[String]) -> Vec<&str> {
@@ -138,15 +145,12 @@ fn sorted(names: &[String]) -> Vec<&str> {
 
 /// The fields that are the same in every reply with this list.
 fn encode(listing: &Listing) -> Bytes {
-    let tools = listing.tools.iter().map(|tool| {
-        let definition = tool.definition(listing.format);
-        v1::AvailableTool {
-            name: tool.stored.key.name.to_string(),
-            exposed_name: definition.exposed_name.clone(),
-            spec_hash: tool.stored.spec_hash.to_string(),
-            token_estimate: tokens(definition.json.len()),
-            endpoint: tool.stored.spec.endpoint.clone(),
-        }
+    let tools = listing.definitions().map(|(tool, definition)| v1::AvailableTool {
+        name: tool.stored.key.name.to_string(),
+        exposed_name: definition.exposed_name.clone(),
+        spec_hash: tool.stored.spec_hash.to_string(),
+        token_estimate: tokens(definition.json.len()),
+        endpoint: tool.stored.spec.endpoint.clone(),
     });
     let tools_json = listing.tools_json();
     let fields = v1::ListAvailableToolsResponse {
@@ -155,16 +159,54 @@ fn encode(listing: &Listing) -> Bytes {
         etag: listing.etag.clone(),
         token_estimate: tokens(tools_json.len()),
         tools_json,
+        losses: losses(listing).collect(),
         ..Default::default()
     };
     fields.encode_to_vec().into()
+}
+
+/// What the definitions can't say of their tools.
+fn losses(listing: &Listing) -> impl Iterator<Item = v1::ToolLoss> {
+    let all = listing.definitions().flat_map(|(tool, definition)| {
+        definition.losses.iter().map(|loss| convert::format::loss(tool.stored.key.name.as_str(), loss))
+    });
+    all.take(MAX_LOSSES)
+}
+
+/// Refuses a list that says less than was registered.
+fn strictly(
+    catalog: &Catalog,
+    listing: &Listing,
+    selection: &Selection,
+    server: &ServerAllowlist,
+) -> Result<(), Refusal> {
+    let omitted = catalog.hidden(selection, server).filter(|hidden| hidden.stage == Stage::Format);
+    let omitted = omitted.filter_map(|hidden| {
+        let omission = hidden.tool.definition(selection.format).err()?;
+        Some((hidden.tool.stored.key.name.to_string(), omission.pointer.clone(), omission.message.clone()))
+    });
+    let losses = losses(listing).map(|l| (l.name, l.pointer, l.message));
+    let wrong: Vec<_> = omitted.chain(losses).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let first = wrong.iter().take(MAX_NAMED).map(|(name, pointer, message)| match pointer.as_str() {
+        "" => format!("'{name}': {message}"),
+        pointer => format!("'{name}' at {pointer}: {message}"),
+    });
+    Err(Refusal::FormatLossy {
+        format: selection.format.label(),
+        count: wrong.len(),
+        first: first.collect::<Vec<_>>().join("; "),
+    })
 }
 
 fn tokens(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(4)).unwrap_or(u32::MAX)
 }
 
-fn hidden_to_proto(hidden: &Hidden<'_>) -> v1::HiddenTool {
+fn hidden_to_proto(hidden: &Hidden<'_>, format: Format) -> v1::HiddenTool {
+    let mut pointer = String::new();
     let CatalogTool { stored, status, .. } = hidden.tool;
     let (stage, reason, message) = match hidden.stage {
         Stage::ServerAllowlist => (
@@ -179,8 +221,15 @@ fn hidden_to_proto(hidden: &Hidden<'_>) -> v1::HiddenTool {
             Some(trouble) => ("availability", trouble.reason.clone(), trouble.message.clone()),
             None => ("availability", "NEVER_PROBED".to_owned(), "it was never asked yet".to_owned()),
         },
+        Stage::Format => match hidden.tool.definition(format) {
+            Err(omission) => {
+                pointer.clone_from(&omission.pointer);
+                ("format", omission.reason.to_owned(), omission.message.clone())
+            }
+            Ok(_) => ("format", String::new(), String::new()),
+        },
     };
-    v1::HiddenTool { name: stored.key.name.to_string(), stage: stage.to_owned(), reason, message }
+    v1::HiddenTool { name: stored.key.name.to_string(), stage: stage.to_owned(), reason, message, pointer }
 }
 
 fn check_size(size: usize, tools: usize, asked: u32) -> Result<(), Refusal> {

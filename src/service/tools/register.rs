@@ -15,16 +15,20 @@ use crate::{
         name::{Namespace, ToolKey},
         refusal::{Fault, Refusal},
         registry::plan::{Registered, Registration},
-        tool::spec_hash,
+        tool::{spec_hash, warnings},
     },
-    owner::{Registering, Unregistering, mapped_name},
+    owner::{Registering, Unregistering},
     prober::egress,
     proto::v1,
+    render::mapped_names,
     service::{convert, error::refusal_to_proto},
 };
 
 /// Most tools of one batch, and most names to unregister at once.
 const MAX_BATCH: usize = 10_000;
+
+/// Tools that are judged before others get their turn.
+const TURN: usize = 32;
 
 /// Judges specs: their fields, their windows, where their probes go.
 #[derive(Clone, Debug)]
@@ -77,7 +81,7 @@ impl Judge {
         Ok(Registration {
             namespace: manner.namespace.clone(),
             spec_hash: spec_hash(&spec),
-            mapped_name: mapped_name(&key),
+            mapped_names: mapped_names(&key),
             spec: Arc::new(spec),
             owner: Arc::clone(&manner.owner),
             overwrite: manner.overwrite,
@@ -126,6 +130,7 @@ impl ToolService {
         check(faults)?;
         let Some(item) = item else { return Err(Refusal::invalid("tool", "must be given")) };
         let key = item.key();
+        let spec = Arc::clone(&item.spec);
         let registering = Registering { items: vec![Ok(item)], all_or_nothing: false, validate_only };
         let mut answer = self.handle.register(registering).await?;
         let (result, generation) = answer.results.remove(0).map_err(|refusal| refusal.under("tool"))?;
@@ -138,6 +143,8 @@ impl ToolService {
             result: result_to_proto(result, validate_only).into(),
             epoch: catalog.epoch.to_string(),
             revision: answer.revision.max(catalog.revision),
+            warnings: convert::format::warnings(&warnings(&spec)),
+            formats: if validate_only { convert::format::verdicts(&key, &spec) } else { Vec::new() },
         })
     }
 
@@ -159,7 +166,9 @@ impl ToolService {
         let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
         let validate_only = *validate_only;
         let all_or_nothing = request.all_or_nothing;
-        let items = self.judge_batch(request.tools, &names, &manner);
+        let items = self.judge_batch(request.tools, &names, &manner).await;
+        let specs: Vec<_> =
+            items.iter().map(|item| item.as_ref().ok().map(|i| Arc::clone(&i.spec))).collect();
         let answer = self.handle.register(Registering { items, all_or_nothing, validate_only }).await?;
         let key = |name: &str| {
             let name = crate::core::name::ToolName::parse(name).ok()?;
@@ -174,9 +183,16 @@ impl ToolService {
             self.wait_for_probes(&registered, patience(wait, deadline)).await;
         }
         let catalog = self.reader.load();
-        let results =
-            names.into_iter().zip(answer.results).enumerate().map(|(i, (name, result))| match result {
+        let mut results = Vec::with_capacity(names.len());
+        for (i, ((name, result), spec)) in names.into_iter().zip(answer.results).zip(specs).enumerate() {
+            results.push(match result {
                 Ok((result, generation)) => {
+                    let spec = spec.as_deref();
+                    let formats = spec.filter(|_| validate_only).and_then(|s| Some((key(&name)?, s)));
+                    if formats.is_some() {
+                        // Seven formats of many tools: others get their turn.
+                        tokio::task::yield_now().await;
+                    }
                     let tool = key(&name).and_then(|key| catalog.get(&key)).filter(|_| !validate_only);
                     v1::RegisterToolResult {
                         name,
@@ -184,6 +200,10 @@ impl ToolService {
                         generation: if validate_only { 0 } else { generation },
                         verdict: tool.map_or(0, |tool| convert::status::verdict(tool.status.verdict).into()),
                         error: None,
+                        warnings: spec.map(|s| convert::format::warnings(&warnings(s))).unwrap_or_default(),
+                        formats: formats
+                            .map(|(key, s)| convert::format::verdicts(&key, s))
+                            .unwrap_or_default(),
                     }
                 }
                 Err(refusal) => v1::RegisterToolResult {
@@ -193,8 +213,9 @@ impl ToolService {
                     ..Default::default()
                 },
             });
+        }
         Ok(v1::RegisterToolsResponse {
-            results: results.collect(),
+            results,
             epoch: catalog.epoch.to_string(),
             revision: answer.revision.max(catalog.revision),
         })
@@ -255,7 +276,7 @@ impl ToolService {
     }
 
     /// Fields in the refusals are relative to their tool.
-    fn judge_batch(
+    async fn judge_batch(
         &self,
         tools: Vec<v1::ToolSpec>,
         names: &[String],
@@ -279,7 +300,14 @@ impl ToolService {
             }
             Err(Refusal::Invalid(faults))
         };
-        tools.into_iter().map(judge).collect()
+        let mut judged = Vec::with_capacity(tools.len());
+        for tool in tools {
+            judged.push(judge(tool));
+            if judged.len() % TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        judged
     }
 
     /// Waits until none of the tools is pending, or the time is up.

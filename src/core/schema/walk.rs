@@ -1,0 +1,157 @@
+//! Where the schemas inside a schema are.
+
+use super::tree::{Json, Object};
+
+/// What a keyword of JSON Schema holds.
+enum Holds {
+    Schema,
+    Schemas,
+    NamedSchemas,
+}
+
+/// All keywords that hold schemas, of all drafts.
+fn holds(keyword: &str, value: &Json<'_>) -> Option<Holds> {
+    match (keyword, value) {
+        ("items", Json::Array(_)) | ("allOf" | "anyOf" | "oneOf" | "prefixItems", _) => Some(Holds::Schemas),
+        (
+            "additionalItems"
+            | "additionalProperties"
+            | "contains"
+            | "contentSchema"
+            | "else"
+            | "if"
+            | "items"
+            | "not"
+            | "propertyNames"
+            | "then"
+            | "unevaluatedItems"
+            | "unevaluatedProperties",
+            _,
+        ) => Some(Holds::Schema),
+        (
+            "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties"
+            | "properties",
+            _,
+        ) => Some(Holds::NamedSchemas),
+        _ => None,
+    }
+}
+
+/// The place of one schema directly inside another.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    member: usize,
+    inner: Option<usize>,
+}
+
+impl Slot {
+    /// The schemas directly inside one, in its order.
+    pub fn of(schema: &Object<'_>) -> Vec<Self> {
+        let mut slots = Vec::new();
+        for (member, (keyword, value)) in schema.0.iter().enumerate() {
+            let len = match (holds(keyword.value(), value), value) {
+                (Some(Holds::Schema), _) => {
+                    slots.push(Self { member, inner: None });
+                    continue;
+                }
+                (Some(Holds::Schemas), Json::Array(items)) => items.len(),
+                (Some(Holds::NamedSchemas), Json::Object(named)) => named.0.len(),
+                _ => continue,
+            };
+            slots.extend((0..len).map(|inner| Self { member, inner: Some(inner) }));
+        }
+        // `dependencies` may name properties instead.
+        slots.retain(|slot| !matches!(slot.get(schema), Some(Json::Array(_))));
+        slots
+    }
+
+    /// The schema there.
+    pub fn get<'t, 'a>(self, schema: &'t Object<'a>) -> Option<&'t Json<'a>> {
+        let (_, value) = schema.0.get(self.member)?;
+        match (self.inner, value) {
+            (None, value) => Some(value),
+            (Some(i), Json::Array(items)) => items.get(i),
+            (Some(i), Json::Object(named)) => named.0.get(i).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The schema there.
+    pub fn get_mut<'t, 'a>(self, schema: &'t mut Object<'a>) -> Option<&'t mut Json<'a>> {
+        let (_, value) = schema.0.get_mut(self.member)?;
+        match (self.inner, value) {
+            (None, value) => Some(value),
+            (Some(i), Json::Array(items)) => items.get_mut(i),
+            (Some(i), Json::Object(named)) => named.0.get_mut(i).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The keyword that holds it.
+    pub fn keyword<'t>(self, schema: &'t Object<'_>) -> &'t str {
+        schema.0.get(self.member).map_or("", |(keyword, _)| keyword.value())
+    }
+
+    /// Adds the steps from the schema outside to the one here.
+    pub fn enter(self, schema: &Object<'_>, path: &mut Path) {
+        let Some((keyword, value)) = schema.0.get(self.member) else { return };
+        path.push(keyword.value());
+        match (self.inner, value) {
+            (Some(i), Json::Object(named)) => {
+                if let Some((name, _)) = named.0.get(i) {
+                    path.push(name.value());
+                }
+            }
+            (Some(i), _) => path.push(&i.to_string()),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Calls `f` for a schema and all in it, outer ones first.
+pub fn each<'t, 'a>(schema: &'t Json<'a>, path: &mut Path, f: &mut dyn FnMut(&'t Json<'a>, &mut Path)) {
+    f(schema, path);
+    let Json::Object(object) = schema else { return };
+    for slot in Slot::of(object) {
+        let mark = path.mark();
+        slot.enter(object, path);
+        if let Some(inner) = slot.get(object) {
+            each(inner, path, f);
+        }
+        path.back_to(mark);
+    }
+}
+
+/// A JSON pointer that grows and shrinks.
+#[derive(Clone, Debug, Default)]
+pub struct Path(String);
+
+impl Path {
+    /// One step further.
+    pub fn push(&mut self, key: &str) {
+        self.0.push('/');
+        self.0.push_str(&key.replace('~', "~0").replace('/', "~1"));
+    }
+
+    /// Where it is now.
+    pub fn mark(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Back to where it was.
+    pub fn back_to(&mut self, mark: usize) {
+        self.0.truncate(mark);
+    }
+
+    /// The pointer, fit to be shown.
+    pub fn shown(&self) -> String {
+        super::shown(&self.0)
+    }
+
+    /// The pointer to a member, fit to be shown.
+    pub fn at(&self, key: &str) -> String {
+        let mut path = self.clone();
+        path.push(key);
+        path.shown()
+    }
+}

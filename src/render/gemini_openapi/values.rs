@@ -1,0 +1,243 @@
+//! Rules about what a single value may be.
+
+use std::collections::HashSet;
+
+use super::tell;
+use crate::core::schema::tree::{Json, Object, Text};
+use crate::render::rule::Place;
+
+/// A text, a number or a boolean: the kinds of values that can be said without more.
+pub(super) fn scalar<'a>() -> Object<'a> {
+    let branch = |name| Json::Object(Object(vec![(Text::new("type"), Json::text(name))]));
+    Object(vec![(Text::new("anyOf"), Json::Array(["string", "number", "boolean"].map(branch).into()))])
+}
+
+pub(super) fn constant(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let Some(value) = object.remove("const") else { return };
+    let alone = object.get("enum").and_then(Json::array).is_none_or(|all| all.contains(&value));
+    object.set("enum", Json::Array(vec![value]));
+    if alone {
+        place.hit_at("const", "written as enum")
+    } else {
+        place.lost_at("enum", "const says otherwise")
+    }
+}
+
+/// `null` among the values of an enum.
+pub(super) fn null_value(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let Some(Json::Array(values)) = object.get_mut("enum") else { return };
+    let before = values.len();
+    values.retain(|value| !value.is("null"));
+    if values.len() == before || values.is_empty() {
+        return;
+    }
+    object.set("nullable", Json::literal("true"));
+    place.hit_at("enum", "null written as nullable");
+}
+
+pub(super) fn enum_of_texts(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let Some(all @ Json::Array(values)) = object.get("enum") else { return };
+    let text = |value: &Json<'_>| value.str().is_some_and(|text| !text.is_empty());
+    if values.iter().all(text) && !values.is_empty() {
+        return;
+    }
+    let all = all.clone();
+    let kept: Vec<Json<'_>> = values.iter().filter(|value| text(value)).cloned().collect();
+    let others: HashSet<&str> = values.iter().map(kind).collect();
+    let kind = if others.len() == 1 { others.into_iter().next() } else { None };
+    // An enum that lost values would forbid them; where texts are left, the others are what a caller can do without.
+    if kept.is_empty() {
+        if let (false, Some(kind)) = (object.has("type"), kind) {
+            object.set("type", Json::text(kind.to_owned()));
+        }
+        object.remove("enum");
+    } else {
+        object.set("enum", Json::Array(kept));
+        object.set("type", Json::text("string"));
+    }
+    if let Some(object) = place.object() {
+        tell(object, "enum", &all);
+    }
+    place.hit_at("enum", "an enum of this format holds texts alone, and no empty ones");
+}
+
+/// The type that a value has.
+fn kind(value: &Json<'_>) -> &'static str {
+    match value {
+        Json::Literal(literal) => match &**literal {
+            "null" => "null",
+            "true" | "false" => "boolean",
+            number if number.bytes().all(|b| b.is_ascii_digit() || b == b'-') => "integer",
+            _ => "number",
+        },
+        Json::String(_) => "string",
+        Json::Array(_) => "array",
+        Json::Object(_) => "object",
+    }
+}
+
+/// A type that other keywords make plain.
+pub(super) fn implied_type(place: &mut Place<'_, '_>) {
+    const IMPLIED: [(&str, &str); 12] = [
+        ("enum", "string"),
+        ("properties", "object"),
+        ("items", "array"),
+        ("prefixItems", "array"),
+        ("minItems", "array"),
+        ("pattern", "string"),
+        ("minLength", "string"),
+        ("maxLength", "string"),
+        ("minimum", "number"),
+        ("maximum", "number"),
+        ("exclusiveMinimum", "number"),
+        ("exclusiveMaximum", "number"),
+    ];
+    let Some(object) = place.object() else { return };
+    if object.has("type") || object.has("anyOf") {
+        return;
+    }
+    let implied = IMPLIED.iter().find(|(keyword, _)| object.has(keyword));
+    if let Some((keyword, name)) = implied {
+        object.prepend("type", Json::text(*name));
+        place.hit_at("type", format!("added, as {keyword} is about values of type {name}"));
+    }
+}
+
+pub(super) fn tuple(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let Some(Json::Array(places)) = object.remove("prefixItems") else { return };
+    let mut kinds: Vec<Json<'_>> = Vec::new();
+    for one in places {
+        if !kinds.contains(&one) {
+            kinds.push(one);
+        }
+    }
+    if let Some(rest @ Json::Object(_)) = object.remove("items")
+        && !kinds.contains(&rest)
+    {
+        kinds.push(rest);
+    }
+    let items = match kinds.len() {
+        1 => kinds.remove(0),
+        _ => Json::Object(Object(vec![(Text::new("anyOf"), Json::Array(kinds))])),
+    };
+    object.set("items", items);
+    place.hit_at("prefixItems", "this format has no tuples: any place may hold what one of them may");
+}
+
+pub(super) fn array_items(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    if object.get("type").and_then(Json::str) == Some("array") && !object.has("items") {
+        object.set("items", Json::Object(scalar()));
+        place.hit_at("items", "added: texts, numbers or booleans");
+    }
+}
+
+/// A schema that says nothing of the type.
+pub(super) fn any_value(place: &mut Place<'_, '_>) {
+    if place.is_root() {
+        return;
+    }
+    let any = match &*place.schema {
+        Json::Object(object) => !object.has("type") && !object.has("anyOf"),
+        schema => schema.is("true"),
+    };
+    // `additionalProperties` and its like are no values of their own.
+    if !any || place.is_flag() {
+        return;
+    }
+    match place.object() {
+        Some(object) => object.0.extend(scalar().0),
+        None => *place.schema = Json::Object(scalar()),
+    }
+    place.hit("a value of any kind: this format can say texts, numbers and booleans");
+}
+
+pub(super) fn exclusive_bound(place: &mut Place<'_, '_>) {
+    for (exclusive, inclusive, step) in
+        [("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)]
+    {
+        let Some(object) = place.object() else { return };
+        let whole = object.get("type").and_then(Json::str) == Some("integer");
+        let Some(bound) = object.remove(exclusive) else { continue };
+        let next = match &bound {
+            Json::Literal(n) if whole => n.parse::<i64>().ok().and_then(|n| n.checked_add(step)),
+            _ => None,
+        };
+        match (next, object.has(inclusive)) {
+            (Some(next), false) => {
+                object.set(inclusive, Json::literal(next.to_string()));
+                place.hit_at(exclusive, format!("written as {inclusive}"));
+            }
+            (_, has) => {
+                tell(object, exclusive, &bound);
+                if !has {
+                    object.set(inclusive, bound);
+                }
+                place.lost_at(exclusive, format!("this format has {inclusive} alone"));
+            }
+        }
+    }
+}
+
+pub(super) fn text_format(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let known: &[&str] = match object.get("type").and_then(Json::str) {
+        Some("string") => &["enum", "date-time"],
+        Some("number") => &["float", "double"],
+        Some("integer") => &["int32", "int64"],
+        _ => &[],
+    };
+    if object.get("format").is_some_and(|format| format.str().is_none_or(|f| !known.contains(&f)))
+        && let Some(format) = object.remove("format")
+    {
+        tell(object, "format", &format);
+        place.hit_at(
+            "format",
+            format!(
+                "this format knows {} here",
+                if known.is_empty() { "none".to_owned() } else { known.join(" and ") }
+            ),
+        );
+    }
+}
+
+pub(super) fn open_or_closed(place: &mut Place<'_, '_>) {
+    for keyword in ["additionalProperties", "unevaluatedProperties", "additionalItems", "unevaluatedItems"] {
+        let Some(object) = place.object() else { return };
+        match object.remove(keyword) {
+            None => {}
+            Some(Json::Object(of)) if !of.0.is_empty() => {
+                place.lost_at(keyword, "this format can't say what further members are like");
+            }
+            Some(_) => place.hit_at(keyword, "left out"),
+        }
+    }
+}
+
+/// Names that are required and are no properties.
+pub(super) fn required_unknown(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let known: HashSet<String> = object
+        .get("properties")
+        .and_then(Json::object)
+        .map(|named| named.0.iter().map(|(name, _)| name.value().to_owned()).collect())
+        .unwrap_or_default();
+    let Some(Json::Array(names)) = object.get_mut("required") else { return };
+    let before = names.len();
+    let mut seen = HashSet::new();
+    names.retain(|name| name.str().is_none_or(|name| seen.insert(name.to_owned())));
+    let twice = names.len() < before;
+    let single = names.len();
+    names.retain(|name| name.str().is_some_and(|name| known.contains(name)));
+    let unknown = names.len() < single;
+    if names.is_empty() && (twice || unknown) {
+        object.remove("required");
+    }
+    if unknown {
+        place.hit_at("required", "names that no property has are left out");
+    }
+}

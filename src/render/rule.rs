@@ -1,0 +1,163 @@
+//! The engine behind a provider's table of rules: each rule goes over the schema once, in the table's order.
+
+use super::{Loss, Omission};
+use crate::core::schema::{
+    tree::{Json, Object},
+    walk::{Path, Slot},
+};
+
+/// Most losses of one tool that are told; the last one then says that there are more.
+const MAX_LOSSES: usize = 100;
+
+/// Keywords that open or close an object or an array with `true` and `false`.
+pub(super) const FLAGS: [&str; 4] =
+    ["additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"];
+
+/// Where a rule looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// At the schema of the arguments as a whole.
+    Root,
+    /// At every schema, outer ones first.
+    Each,
+}
+
+/// What it means that a rule found something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The provider is told the same in another way.
+    Convert,
+    /// The provider is told less.
+    Lossy,
+    /// The provider can't be told.
+    Omit,
+}
+
+/// One row of a provider's table.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// UPPER_SNAKE; the reason where a tool is omitted.
+    pub id: &'static str,
+    pub at: At,
+    pub effect: Effect,
+    /// Looks, changes, and notes what it found.
+    pub apply: fn(&mut Place<'_, '_>),
+}
+
+/// A schema that a rule looks at.
+#[derive(Debug)]
+pub(super) struct Place<'p, 'a> {
+    pub schema: &'p mut Json<'a>,
+    pub path: &'p Path,
+    flag: bool,
+    hits: &'p mut Vec<Hit>,
+}
+
+/// Something that a rule found.
+#[derive(Debug)]
+struct Hit {
+    pointer: String,
+    message: String,
+    lossy: bool,
+}
+
+impl<'a> Place<'_, 'a> {
+    /// The schema, unless it is `true` or `false`.
+    pub(super) fn object(&mut self) -> Option<&mut Object<'a>> {
+        self.schema.object_mut()
+    }
+
+    /// Whether it is the schema of all arguments.
+    pub(super) fn is_root(&self) -> bool {
+        self.path.mark() == 0
+    }
+
+    /// Whether it only opens or closes an object or an array.
+    pub(super) fn is_flag(&self) -> bool {
+        self.flag
+    }
+
+    /// The rule found something here.
+    pub(super) fn hit(&mut self, message: impl Into<String>) {
+        self.note(self.path.shown(), message.into(), false);
+    }
+
+    /// The rule found something at a keyword.
+    pub(super) fn hit_at(&mut self, keyword: &str, message: impl Into<String>) {
+        self.note(self.path.at(keyword), message.into(), false);
+    }
+
+    /// A conversion that usually keeps everything did not.
+    pub(super) fn lost_at(&mut self, keyword: &str, message: impl Into<String>) {
+        self.note(self.path.at(keyword), message.into(), true);
+    }
+
+    /// The same with a pointer of its own.
+    pub(super) fn hit_pointer(&mut self, pointer: String, message: impl Into<String>) {
+        self.note(pointer, message.into(), false);
+    }
+
+    fn note(&mut self, pointer: String, message: String, lossy: bool) {
+        // Beyond what is told it matters only whether something was lost.
+        if self.hits.len() <= MAX_LOSSES || lossy && !self.hits.iter().any(|hit| hit.lossy) {
+            self.hits.push(Hit { pointer, message, lossy });
+        }
+    }
+}
+
+/// What became of a tool on the way.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub converted: bool,
+    pub losses: Vec<Loss>,
+}
+
+impl Report {
+    /// Applies a table.
+    ///
+    /// # Errors
+    /// The first rule that leaves the tool out.
+    pub(super) fn apply(&mut self, rules: &[Rule], schema: &mut Json<'_>) -> Result<(), Omission> {
+        for rule in rules {
+            let mut hits = Vec::new();
+            visit(rule, schema, false, &mut Path::default(), &mut hits);
+            for Hit { pointer, message, lossy } in hits {
+                match rule.effect {
+                    Effect::Omit => return Err(Omission { reason: rule.id, pointer, message }),
+                    Effect::Convert if !lossy => self.converted = true,
+                    Effect::Convert | Effect::Lossy => self.lose(pointer, message),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, pointer: String, message: String) {
+        self.converted = true;
+        match self.losses.len() {
+            0..MAX_LOSSES => self.losses.push(Loss { pointer, message }),
+            _ => {
+                if let Some(last) = self.losses.last_mut() {
+                    *last = Loss { pointer: String::new(), message: "and more".to_owned() };
+                }
+            }
+        }
+    }
+}
+
+fn visit(rule: &Rule, schema: &mut Json<'_>, flag: bool, path: &mut Path, hits: &mut Vec<Hit>) {
+    (rule.apply)(&mut Place { schema, path, flag, hits });
+    if rule.at == At::Root {
+        return;
+    }
+    let Some(object) = schema.object_mut() else { return };
+    for slot in Slot::of(object) {
+        let mark = path.mark();
+        slot.enter(object, path);
+        let flag = FLAGS.contains(&slot.keyword(object));
+        if let Some(inner) = slot.get_mut(object) {
+            visit(rule, inner, flag, path, hits);
+        }
+        path.back_to(mark);
+    }
+}
