@@ -360,6 +360,14 @@ fn defaults(settings: &Settings) -> availability::Defaults {
     }
 }
 
+/// What judges specs under these settings.
+///
+/// # Errors
+/// The settings of the egress guard are wrong.
+pub fn judge(settings: &Settings) -> Result<Judge, Error> {
+    Ok(Judge { defaults: defaults(settings), egress: egress_policy(settings)? })
+}
+
 fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {
     let mode = match settings.probe.egress {
         config::Egress::Strict => egress::Mode::Strict,

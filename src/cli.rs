@@ -8,6 +8,7 @@ pub mod demo;
 mod failure;
 mod health;
 mod json;
+mod lint;
 mod print;
 mod register;
 mod report;
@@ -135,7 +136,13 @@ impl Command {
     pub async fn run(self, layers: &Layers) -> Result<(), Failure> {
         match self {
             Self::Serve(_) | Self::Demo(_) => Ok(()),
-            Self::Tools(args) => tools::run(args.command, &layers.client()?).await,
+            Self::Tools(args) => match args.command {
+                tools::ToolsCommand::Lint(lint) => {
+                    let judge = crate::app::judge(&layers.server()?);
+                    lint::run(&lint, &layers.client()?, &judge.map_err(|e| Failure::Usage(e.to_string()))?)
+                }
+                command => tools::run(command, &layers.client()?).await,
+            },
             Self::Status(args) => status::run(args.command, &layers.client()?).await,
             Self::Allowlist(args) => allowlist::run(args.command, &layers.client()?).await,
             Self::Healthcheck(args) => health::run(&args, &layers.client()?).await,

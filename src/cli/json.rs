@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::failure::describe;
 use crate::proto::v1::{
-    Collision, ErrorClass, GatewaySnapshot, GatewayStatus, GetAllowlistDiagnosticsResponse, HiddenTool,
-    ProbeOutcome, ProbeRun, ProbeSpec, ProbeStatus, ProbeTls, ProbeWindows, RegisterResult,
-    RegisterToolResult, Tool, ToolSpec, ToolStatus, Verdict, probe_spec::Kind,
+    Collision, ErrorClass, FormatOutcome, FormatVerdict, GatewaySnapshot, GatewayStatus,
+    GetAllowlistDiagnosticsResponse, HiddenTool, ProbeOutcome, ProbeRun, ProbeSpec, ProbeStatus, ProbeTls,
+    ProbeWindows, RegisterResult, RegisterToolResult, SchemaFormat, Tool, ToolLoss, ToolSpec, ToolStatus,
+    Verdict, Warning, probe_spec::Kind,
 };
 
 /// A timestamp or a duration in its text form, or null.
@@ -48,6 +49,38 @@ pub(super) fn tool(t: &Tool) -> Value {
         "from_manifest": t.from_manifest,
         "status": t.status.as_ref().map(status),
         "windows": t.windows.as_ref().map(windows),
+        "warnings": t.warnings.iter().map(warning).collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn warning(w: &Warning) -> Value {
+    json!({"pointer": w.pointer, "code": w.code, "message": w.message})
+}
+
+pub(super) fn loss(l: &ToolLoss) -> Value {
+    json!({"name": l.name, "pointer": l.pointer, "message": l.message})
+}
+
+/// A format by the name that `--format` takes.
+pub(super) fn format(value: i32) -> String {
+    let name = SchemaFormat::try_from(value).unwrap_or_default().as_str_name();
+    name.trim_start_matches("SCHEMA_FORMAT_").to_lowercase().replace('_', "-")
+}
+
+/// What becomes of a tool in a format, in one word.
+pub(super) fn format_outcome(value: i32) -> &'static str {
+    let name = FormatOutcome::try_from(value).unwrap_or_default().as_str_name();
+    name.trim_start_matches("FORMAT_OUTCOME_")
+}
+
+pub(super) fn format_verdict(f: &FormatVerdict) -> Value {
+    json!({
+        "format": format(f.format),
+        "verdict": format_outcome(f.verdict),
+        "reason": f.reason,
+        "pointer": f.pointer,
+        "message": f.message,
+        "losses": f.losses.iter().map(loss).collect::<Vec<_>>(),
     })
 }
 
@@ -152,7 +185,7 @@ pub(super) fn run(r: &ProbeRun) -> Value {
 }
 
 pub(super) fn hidden(h: &HiddenTool) -> Value {
-    json!({"name": h.name, "stage": h.stage, "reason": h.reason, "message": h.message})
+    json!({"name": h.name, "stage": h.stage, "reason": h.reason, "message": h.message, "pointer": h.pointer})
 }
 
 /// One tool's result; the namespace is added, as one command may register into several.
@@ -163,6 +196,8 @@ pub(super) fn registered(namespace: &str, r: &RegisterToolResult) -> Value {
         "result": result(r.result),
         "generation": r.generation,
         "verdict": verdict(r.verdict),
+        "warnings": r.warnings.iter().map(warning).collect::<Vec<_>>(),
+        "formats": r.formats.iter().map(format_verdict).collect::<Vec<_>>(),
         "error": r.error.as_ref().map(|e| json!({
             "code": e.code,
             "message": e.message,

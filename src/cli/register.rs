@@ -108,7 +108,7 @@ pub(super) async fn run(args: RegisterArgs, settings: &ClientSettings) -> Result
 }
 
 /// The tools of a file: namespace, owner, spec.
-fn read(
+pub(super) fn read(
     file: &Path,
     owner: Option<&str>,
     settings: &ClientSettings,
@@ -177,6 +177,12 @@ fn print_results(results: &[(String, RegisterToolResult)], settings: &ClientSett
     if settings.json {
         let results: Vec<_> = results.iter().map(|(namespace, r)| json::registered(namespace, r)).collect();
         return print::json(&json!({"results": results}));
+    }
+    for (_, result) in results {
+        for warning in &result.warnings {
+            let (name, place) = (&result.name, &warning.pointer);
+            print::warn(&format!("{name}: {place}: {} ({})", warning.message, warning.code));
+        }
     }
     let rows: Vec<Vec<String>> = results.iter().map(|(namespace, r)| row(namespace, r)).collect();
     print::table(&["NAMESPACE", "NAME", "RESULT", "GENERATION", "VERDICT", "ERROR"], &rows)

@@ -28,6 +28,8 @@ fn good_lines() {
         "tools list --definitions --namespace prod",
         "tools get search",
         "tools register a.yaml - --overwrite --force --owner me --validate-only --wait 10s --all-or-nothing",
+        "tools list --format gemini-openapi --strict",
+        "tools lint a.yaml - --format anthropic,bedrock --output json",
         "tools unregister a b --owner me --force",
         "tools probe a",
         "status get",

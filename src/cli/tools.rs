@@ -9,7 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     Client, Failure,
     client::{self, CALL, request},
-    json, print, register,
+    json, lint, print, register,
 };
 use crate::{
     config::ClientSettings,
@@ -41,6 +41,9 @@ pub enum ToolsCommand {
     },
     /// Register the tools of files
     Register(register::RegisterArgs),
+    /// Judge the tools of files, and say what each provider would get, without a server; exit code 1 if one is rejected, or
+    /// would be left out of a provider's list
+    Lint(lint::LintArgs),
     /// Unregister tools; exit code 1 if one was not there, or is another owner's
     Unregister(UnregisterArgs),
     /// Probe a tool now; exit code 1 unless all its probes pass
@@ -54,7 +57,7 @@ pub enum ToolsCommand {
 #[derive(Clone, Debug, Args)]
 pub struct ListArgs {
     /// All tools, available or not, with verdict and reason
-    #[arg(long, conflicts_with_all = ["allowed", "format", "hidden", "definitions"])]
+    #[arg(long, conflicts_with_all = ["allowed", "format", "strict", "hidden", "definitions"])]
     pub all: bool,
     /// Only these names, as an agent's allowlist would have it
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -62,6 +65,9 @@ pub struct ListArgs {
     /// Form of the definitions
     #[arg(long, value_enum, default_value_t = Format::Mcp)]
     pub format: Format,
+    /// Fail if the form can't say all of the tools as they were registered
+    #[arg(long)]
+    pub strict: bool,
     /// Also name the tools that are hidden, and why
     #[arg(long)]
     pub hidden: bool,
@@ -89,6 +95,21 @@ pub enum Format {
     Bedrock,
 }
 
+impl Format {
+    /// As the wire has it.
+    pub(super) fn to_proto(self) -> SchemaFormat {
+        match self {
+            Self::Mcp => SchemaFormat::Mcp,
+            Self::OpenaiChat => SchemaFormat::OpenaiChat,
+            Self::OpenaiResponses => SchemaFormat::OpenaiResponses,
+            Self::Anthropic => SchemaFormat::Anthropic,
+            Self::Gemini => SchemaFormat::Gemini,
+            Self::GeminiOpenapi => SchemaFormat::GeminiOpenapi,
+            Self::Bedrock => SchemaFormat::Bedrock,
+        }
+    }
+}
+
 /// Which tools to unregister.
 #[derive(Clone, Debug, Args)]
 pub struct UnregisterArgs {
@@ -109,26 +130,21 @@ pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Res
         ToolsCommand::List(args) => list(args, settings).await,
         ToolsCommand::Get { name } => get(name, settings).await,
         ToolsCommand::Register(args) => register::run(args, settings).await,
+        // It needs no server; the command line runs it.
+        ToolsCommand::Lint(_) => Ok(()),
         ToolsCommand::Unregister(args) => unregister(args, settings).await,
         ToolsCommand::Probe { name } => probe(name, settings).await,
     }
 }
 
 async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> {
-    let format = match args.format {
-        Format::Mcp => SchemaFormat::Mcp,
-        Format::OpenaiChat => SchemaFormat::OpenaiChat,
-        Format::OpenaiResponses => SchemaFormat::OpenaiResponses,
-        Format::Anthropic => SchemaFormat::Anthropic,
-        Format::Gemini => SchemaFormat::Gemini,
-        Format::GeminiOpenapi => SchemaFormat::GeminiOpenapi,
-        Format::Bedrock => SchemaFormat::Bedrock,
-    };
+    let format = args.format.to_proto();
     let message = ListAvailableToolsRequest {
         namespace: settings.namespace.to_string(),
         allowed_tools: args.allowed.map(|names| AllowedTools { names }),
         format: format.into(),
         include_hidden: args.hidden,
+        strict: args.strict,
         max_reply_bytes: MAX_LIST_BYTES,
         ..Default::default()
     };
@@ -144,6 +160,10 @@ async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> 
             print::line("")?;
             print::table(&["HIDDEN", "STAGE", "REASON", "MESSAGE"], &hidden_rows(&reply))?;
         }
+    }
+    if !reply.losses.is_empty() && !settings.json {
+        let count = reply.losses.len();
+        print::warn(&format!("this form can't say {count} things of the tools; --output json names them"));
     }
     if !reply.unknown_tools.is_empty() && !settings.json {
         print::warn(&format!("no registered tool has these names: {}", reply.unknown_tools.join(", ")));
@@ -167,6 +187,7 @@ struct AvailableList<'a> {
     tools: Vec<Available<'a>>,
     hidden: Vec<Value>,
     hidden_count: u32,
+    losses: Vec<Value>,
     unknown_tools: &'a [String],
     etag: &'a str,
     max_age: Option<String>,
@@ -215,6 +236,7 @@ fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_
         tools: tools.collect(),
         hidden: reply.hidden.iter().map(json::hidden).collect(),
         hidden_count: reply.hidden_count,
+        losses: reply.losses.iter().map(json::loss).collect(),
         unknown_tools: &reply.unknown_tools,
         etag: &reply.etag,
         max_age: reply.max_age.as_ref().map(ToString::to_string),

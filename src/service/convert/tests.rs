@@ -307,6 +307,15 @@ fn json_object() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), object]
 }
 
+/// A schema of arguments: such an object that says what it is.
+fn input_schema() -> impl Strategy<Value = String> {
+    json_object().prop_map(|text| match text.strip_prefix('{') {
+        None => text,
+        Some(" }\n") => "{ \"type\" :\"object\" }".to_owned(),
+        Some(members) => format!("{{\"type\" : \"object\",{members}"),
+    })
+}
+
 fn tls_given(names: &'static str) -> impl Strategy<Value = Option<v1::ProbeTls>> {
     prop::option::of(names.prop_map(|server_name| v1::ProbeTls { server_name }))
 }
@@ -354,7 +363,7 @@ fn between(min: u64, max: u64) -> impl Strategy<Value = Option<prost_types::Dura
 fn valid() -> impl Strategy<Value = v1::ToolSpec> {
     const SECOND: u64 = 1_000_000_000;
     let texts = ("[A-Za-z0-9_.-]{1,128}", "[^\0]{0,30}", "[^\0]{0,60}", "\\PC{0,30}");
-    let json = (json_object(), json_object(), json_object(), json_object());
+    let json = (input_schema(), json_object(), json_object(), json_object());
     let labels = prop::collection::hash_map("[A-Za-z0-9_./-]{1,63}", "[A-Za-z0-9_./-]{0,63}", 0..6);
     let windows = (
         between(SECOND, 3_600 * SECOND),
