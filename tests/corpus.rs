@@ -16,7 +16,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use support::Server;
 use toolpulse::proto::v1::{
     GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse, RegisterResult,
@@ -27,7 +27,15 @@ mod support;
 
 /// Tools in one batch: well under the 4 MiB that a request may have.
 const BATCH: usize = 10;
-const FORMATS: [SchemaFormat; 2] = [SchemaFormat::Mcp, SchemaFormat::OpenaiChat];
+const FORMATS: [SchemaFormat; 7] = [
+    SchemaFormat::Mcp,
+    SchemaFormat::OpenaiChat,
+    SchemaFormat::OpenaiResponses,
+    SchemaFormat::Anthropic,
+    SchemaFormat::Gemini,
+    SchemaFormat::GeminiOpenapi,
+    SchemaFormat::Bedrock,
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_definitions_come_out_as_they_went_in() {
@@ -48,7 +56,8 @@ async fn real_definitions_come_out_as_they_went_in() {
         let tools = &namespaces[namespace.as_str()];
         match format {
             SchemaFormat::OpenaiChat => assert_openai(reply, tools, namespace),
-            _ => assert_mcp(reply, tools, namespace),
+            SchemaFormat::Mcp => assert_mcp(reply, tools, namespace),
+            _ => assert_listed(*format, reply, tools, namespace),
         }
     }
 
@@ -184,8 +193,11 @@ async fn list_all(server: &Server, namespaces: &Namespaces) -> Lists {
     let mut lists = Lists::new();
     for namespace in namespaces.keys() {
         for format in FORMATS {
-            let mut request =
-                ListAvailableToolsRequest { namespace: namespace.clone(), ..Default::default() };
+            let mut request = ListAvailableToolsRequest {
+                namespace: namespace.clone(),
+                include_hidden: true,
+                ..Default::default()
+            };
             request.set_format(format);
             let reply = client.list_available_tools(request).await.expect("a namespace lists").into_inner();
             lists.insert((namespace.clone(), format), reply);
@@ -200,6 +212,7 @@ fn assert_same_lists(first: &Lists, second: &Lists, when: &str) {
         assert_eq!(reply.tools_json, other.tools_json, "{key:?} {when}");
         assert_eq!(reply.etag, other.etag, "{key:?} {when}");
         assert_eq!(reply.tools, other.tools, "{key:?} {when}");
+        assert_eq!((&reply.losses, &reply.hidden), (&other.losses, &other.hidden), "{key:?} {when}");
     }
 }
 
@@ -273,6 +286,46 @@ fn assert_openai(reply: &ListAvailableToolsResponse, tools: &[Definition], names
     assert!(names.is_sorted(), "{namespace}: sorted by exposed name");
     names.dedup();
     assert_eq!(names.len(), tools.len(), "{namespace}: a name is there twice");
+}
+
+/// Every tool is there under its name and with its description, or named with the reason why it is not; real tools rarely
+/// need to be left out.
+fn assert_listed(
+    format: SchemaFormat,
+    reply: &ListAvailableToolsResponse,
+    tools: &[Definition],
+    namespace: &str,
+) {
+    let list: Vec<Value> = serde_json::from_str(&reply.tools_json).expect("tools_json is an array");
+    let gemini = matches!(format, SchemaFormat::Gemini | SchemaFormat::GeminiOpenapi);
+    let definitions = match list.first() {
+        Some(only) if gemini => only["functionDeclarations"].as_array().expect("declarations").clone(),
+        _ => list,
+    };
+    assert_eq!(definitions.len(), reply.tools.len(), "{namespace} {format:?}");
+    assert_eq!(definitions.len() + reply.hidden.len(), tools.len(), "{namespace} {format:?}");
+    for hidden in &reply.hidden {
+        assert_eq!(hidden.stage, "format", "{namespace}/{}", hidden.name);
+        assert!(hidden.pointer.starts_with('/') && !hidden.reason.is_empty(), "{namespace}: {hidden:?}");
+    }
+    let arguments = match format {
+        SchemaFormat::Gemini => "parametersJsonSchema",
+        SchemaFormat::Anthropic => "input_schema",
+        SchemaFormat::Bedrock => "inputSchema",
+        _ => "parameters",
+    };
+    for (definition, tool) in definitions.iter().zip(&reply.tools) {
+        let function = definition.get("toolSpec").unwrap_or(definition);
+        assert_eq!(function["name"], tool.exposed_name, "{namespace} {format:?}: both lists have one order");
+        let spec = &tools.iter().find(|t| t.spec.name == tool.name).expect("a registered tool").spec;
+        let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
+        assert!(description == spec.description || spec.description.is_empty(), "{namespace}/{}", tool.name);
+        let schema = function.get(arguments).map(|s| s.get("json").unwrap_or(s));
+        assert!(schema.is_some_and(|s| s["type"] == "object") || gemini && schema.is_none(), "{}", tool.name);
+    }
+    if !gemini {
+        assert!(reply.losses.is_empty() && reply.hidden.is_empty(), "{namespace}: {:?}", reply.hidden);
+    }
 }
 
 #[derive(Deserialize)]

@@ -100,6 +100,7 @@ pub(super) const RULES: &[Rule] = &[
     // lambda-alpha-labs/Graphenium#37: "When using any_of, it must be the only field set".
     Rule { id: "UNION_ALONE", at: At::Each, effect: Effect::Convert, apply: unions::alone },
     Rule { id: "NO_PARAMETERS", at: At::Root, effect: Effect::Convert, apply: gemini::no_parameters },
+    Rule { id: "NO_PROPERTIES", at: At::Root, effect: Effect::Lossy, apply: no_properties },
 ];
 
 fn dangling(place: &mut Place<'_, '_>) {
@@ -145,6 +146,16 @@ fn idle_keywords(place: &mut Place<'_, '_>) {
     object.0.retain(|(key, _)| !idle(key.value()));
     if object.0.len() < before {
         place.hit("keywords that say nothing of the arguments are left out");
+    }
+}
+
+/// Arguments of unknown names can't be said at all.
+fn no_properties(place: &mut Place<'_, '_>) {
+    let Some(object) = place.object() else { return };
+    let named = object.get("properties").and_then(Json::object).is_some_and(|named| !named.0.is_empty());
+    if !named && !object.0.is_empty() {
+        *object = Object::default();
+        place.hit("this format can't speak of arguments without names; left out");
     }
 }
 

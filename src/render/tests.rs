@@ -166,3 +166,291 @@ proptest! {
         }
     }
 }
+
+/// Schemas that cost much if they are done the simple way. Each is within the bounds of registration.
+fn hostile() -> Vec<(&'static str, String)> {
+    let join = |n: usize, each: &dyn Fn(usize) -> String| (0..n).map(each).collect::<Vec<_>>().join(",");
+    let bomb = join(500, &|i| {
+        let inner = format!(r##"{{"$ref":"#/$defs/A{}"}}"##, i + 1);
+        format!(r#""A{i}":{{"anyOf":[{inner},{inner}]}}"#)
+    });
+    vec![
+        (
+            "bomb",
+            format!(
+                r##"{{"type":"object","properties":{{"a":{{"$ref":"#/$defs/A0"}}}},"$defs":{{{bomb},"A500":{{"type":"string"}}}}}}"##
+            ),
+        ),
+        (
+            "branches",
+            format!(
+                r#"{{"type":"object","properties":{{"a":{{"description":"x","anyOf":[{}]}}}}}}"#,
+                join(4_900, &|i| format!(r#"{{"const":{i}}}"#))
+            ),
+        ),
+        (
+            "branches of the root",
+            format!(
+                r#"{{"type":"object","anyOf":[{}]}}"#,
+                join(2_400, &|i| format!(r#"{{"properties":{{"a{i}":{{}}}}}}"#))
+            ),
+        ),
+        (
+            "references",
+            format!(
+                r##"{{"type":"object","properties":{{{}}},"$defs":{{{}}}}}"##,
+                join(2_400, &|i| format!(r##""p{i}":{{"$ref":"#/$defs/D{i}"}}"##)),
+                join(2_400, &|i| format!(r#""D{i}":{{"type":"string"}}"#))
+            ),
+        ),
+        (
+            "recursion",
+            r##"{"type":"object","properties":{"n":{"$ref":"#/$defs/N"}},"$defs":{"N":{"type":"object","properties":{"k":{"type":"array","items":{"$ref":"#/$defs/N"}},"a":{"$ref":"#"}}}}}"##
+                .to_owned(),
+        ),
+        (
+            "allOf inside each other",
+            format!(r#"{{"type":"object","properties":{{"a":{}{}}}}}"#, r#"{"allOf":["#.repeat(25), "{}".to_owned() + &"]}".repeat(25)),
+        ),
+        (
+            "required",
+            format!(
+                r#"{{"type":"object","properties":{{{}}},"required":[{}]}}"#,
+                join(3_000, &|i| format!(r#""p{i}":{{"type":"string"}}"#)),
+                join(3_000, &|i| format!(r#""q{i}""#))
+            ),
+        ),
+        (
+            "patterns",
+            format!(
+                r#"{{"type":"object","properties":{{{}}}}}"#,
+                join(3_000, &|i| format!(r#""p{i}":{{"pattern":"(?:a{{1000}}){{1000}}"}}"#))
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn hostile_schemas_cost_little() {
+    for (what, input) in hostile() {
+        let spec = pb(&input);
+        let begin = tokio::time::Instant::now();
+        let spec = convert::tool_spec(spec).unwrap_or_else(|faults| panic!("{what}: {faults:?}"));
+        let judged = begin.elapsed();
+        let key = key("default", "t");
+        for format in Format::ALL {
+            let begin = tokio::time::Instant::now();
+            let rendered = format.render(&key, &spec);
+            let took = begin.elapsed();
+            if let Rendered::Ok { json, losses, .. } = &rendered {
+                assert!(
+                    json.len() <= 4 * input.len() + 4_096,
+                    "{what}: {} bytes of {}",
+                    json.len(),
+                    input.len()
+                );
+                assert!(losses.len() <= 100, "{what}");
+            }
+            eprintln!("{what} {format:?}: judged {judged:?}, rendered {took:?}");
+            // A bound that only explosion breaks: this is no benchmark.
+            assert!(took.as_secs() < 5, "{what}: {took:?}");
+        }
+        assert!(judged.as_secs() < 5, "{what}: {judged:?}");
+    }
+}
+
+/// JSON that looks like schemas, right and wrong ones.
+fn schemas() -> impl Strategy<Value = Value> {
+    let words = prop::sample::select(vec![
+        "string",
+        "object",
+        "array",
+        "integer",
+        "null",
+        "#",
+        "#/$defs/a",
+        "#a",
+        "a",
+        "",
+        "é/~",
+        "http://json-schema.org/draft-07/schema#",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3_i64..3).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        words.prop_map(Value::from),
+    ];
+    let keys = prop::sample::select(vec![
+        "type",
+        "properties",
+        "items",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "enum",
+        "const",
+        "required",
+        "$ref",
+        "$defs",
+        "definitions",
+        "prefixItems",
+        "additionalProperties",
+        "additionalItems",
+        "minimum",
+        "exclusiveMinimum",
+        "format",
+        "description",
+        "default",
+        "pattern",
+        "patternProperties",
+        "dependencies",
+        "nullable",
+        "id",
+        "$id",
+        "$schema",
+        "x-mcp-header",
+        "if",
+        "then",
+        "a",
+        "b c",
+        "$anchor",
+    ]);
+    leaf.prop_recursive(6, 60, 6, move |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            3 => prop::collection::vec((keys.clone(), inner), 0..6).prop_map(|members| {
+                Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+            }),
+        ]
+    })
+}
+
+/// What Gemini's `parameters` may hold, told apart from the rules that make it.
+fn assert_openapi(schema: &Value) {
+    const FIELDS: [&str; 21] = [
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "example",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "nullable",
+        "pattern",
+        "properties",
+        "required",
+        "title",
+        "type",
+    ];
+    let object = schema.as_object().unwrap_or_else(|| panic!("no object: {schema}"));
+    for key in object.keys() {
+        assert!(FIELDS.contains(&key.as_str()), "{key} in {schema}");
+    }
+    match object.get("anyOf") {
+        Some(Value::Array(branches)) => {
+            assert_eq!(object.len(), 1, "{schema}");
+            branches.iter().for_each(assert_openapi);
+            return;
+        }
+        Some(other) => panic!("anyOf: {other}"),
+        None => assert!(object.get("type").is_some_and(Value::is_string), "{schema}"),
+    }
+    if let Some(values) = object.get("enum") {
+        let texts = values.as_array().unwrap();
+        assert!(
+            !texts.is_empty() && texts.iter().all(|v| v.as_str().is_some_and(|t| !t.is_empty())),
+            "{schema}"
+        );
+    }
+    if object["type"] == "object" {
+        let properties = object["properties"].as_object().unwrap();
+        assert!(!properties.is_empty(), "{schema}");
+        properties.values().for_each(assert_openapi);
+        let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        assert!(required.iter().all(|name| properties.contains_key(name.as_str().unwrap())), "{schema}");
+    }
+    if object["type"] == "array" {
+        assert_openapi(&object["items"]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_was_stored_is_rendered_or_left_out(schema in schemas()) {
+        let mut spec = convert::tool_spec(pb("")).unwrap();
+        spec.input_schema = schema.to_string();
+        for format in Format::ALL {
+            if let Rendered::Ok { json, .. } = format.render(&key("default", "t"), &spec) {
+                let list: Result<Value, _> = serde_json::from_str(&json);
+                prop_assert!(list.is_ok(), "{format:?}: {json}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_registered_fits_where_it_is_shown(schema in schemas()) {
+        let mut schema = schema;
+        if let Value::Object(members) = &mut schema {
+            members.insert("type".to_owned(), "object".into());
+        }
+        let Ok(spec) = convert::tool_spec(pb(&schema.to_string())) else { return Ok(()) };
+        let key = key("default", "t");
+        for format in Format::ALL {
+            let Rendered::Ok { json, losses, converted } = format.render(&key, &spec) else { continue };
+            prop_assert!(converted || losses.is_empty());
+            let definition: Value = serde_json::from_str(&json).unwrap();
+            match format {
+                Format::Mcp => prop_assert_eq!(&definition["inputSchema"], &schema),
+                Format::GeminiOpenApi => {
+                    if let Some(parameters) = definition.get("parameters") {
+                        assert_openapi(parameters);
+                    }
+                }
+                Format::Gemini => {
+                    let parameters = definition.get("parametersJsonSchema");
+                    prop_assert!(parameters.is_none_or(|p| p["type"] == "object" && p.get("$schema").is_none()));
+                }
+                Format::Anthropic | Format::Bedrock | Format::OpenAiChat | Format::OpenAiResponses => {
+                    let schema = definition
+                        .pointer("/input_schema")
+                        .or_else(|| definition.pointer("/toolSpec/inputSchema/json"))
+                        .or_else(|| definition.pointer("/function/parameters"))
+                        .unwrap_or(&definition["parameters"]);
+                    prop_assert_eq!(&schema["type"], "object");
+                    for refused in ["anyOf", "oneOf", "allOf", "$ref", "$schema"] {
+                        prop_assert!(schema.get(refused).is_none(), "{format:?} {refused}: {schema}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_stay_apart_in_every_format(names in prop::collection::hash_set("[0-9a-c._-]{1,4}|[a.]{60,70}", 1..20)) {
+        for format in Format::ALL {
+            let shown: std::collections::HashSet<_> =
+                names.iter().map(|name| format.exposed_name(&key("default", name)).into_owned()).collect();
+            prop_assert_eq!(shown.len(), names.len());
+            for name in shown {
+                let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
+                let gemini = matches!(format, Format::Gemini | Format::GeminiOpenApi);
+                let dots = matches!(format, Format::Mcp) || gemini;
+                let longest = if format == Format::Mcp { 128 } else { 64 };
+                prop_assert!(name.len() <= longest);
+                prop_assert!(!gemini || name.starts_with(begins), "{name}");
+                prop_assert!(name.bytes().all(|b| is_plain(b) || dots && b == b'.'), "{name}");
+            }
+        }
+    }
+}

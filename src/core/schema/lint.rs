@@ -12,6 +12,8 @@ use crate::core::name::quote;
 
 /// Most warnings of one schema.
 const MAX_WARNINGS: usize = 100;
+/// Most references of a schema that is compiled: each costs a lookup of its own there.
+const MAX_COMPILED: usize = 256;
 /// The types of JSON Schema.
 pub const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 /// What others call those types.
@@ -110,6 +112,14 @@ fn references(schema: &Json<'_>) -> (Vec<JsonFault>, bool) {
         return (faults, false);
     }
     let mut targets = Targets::of(schema);
+    let many = given.len() > MAX_COMPILED;
+    if many && (targets.nested_ids || dynamic) {
+        let message = format!(
+            "has {} references; beside $dynamicRef, and schemas with ids of their own, at most {MAX_COMPILED} are allowed",
+            given.len()
+        );
+        return (vec![JsonFault { pointer: String::new(), message }], false);
+    }
     for (reference, pointer) in given {
         let external = !reference.starts_with('#');
         let found = targets.find(reference).is_some_and(|t| matches!(t, Json::Object(_) | Json::Literal(_)));
@@ -127,7 +137,8 @@ fn references(schema: &Json<'_>) -> (Vec<JsonFault>, bool) {
         };
         faults.push(JsonFault { pointer, message });
     }
-    (faults, true)
+    // All references into the document itself are resolved by now.
+    (faults, !many)
 }
 
 /// What is allowed and still worth telling.

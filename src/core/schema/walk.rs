@@ -1,5 +1,7 @@
 //! Where the schemas inside a schema are.
 
+use std::fmt::Write as _;
+
 use super::tree::{Json, Object};
 
 /// What a keyword of JSON Schema holds.
@@ -102,7 +104,7 @@ impl Slot {
                     path.push(name.value());
                 }
             }
-            (Some(i), _) => path.push(&i.to_string()),
+            (Some(i), _) => path.index(i),
             (None, _) => {}
         }
     }
@@ -130,7 +132,17 @@ impl Path {
     /// One step further.
     pub fn push(&mut self, key: &str) {
         self.0.push('/');
-        self.0.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        if key.contains(['~', '/']) {
+            self.0.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        } else {
+            self.0.push_str(key);
+        }
+    }
+
+    /// One step further, into an array.
+    pub fn index(&mut self, index: usize) {
+        // Writing to a String can't fail.
+        let _ = write!(self.0, "/{index}");
     }
 
     /// Where it is now.
