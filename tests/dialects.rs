@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use support::Server;
 use tonic_types::StatusExt;
 use toolpulse::proto::v1::{
-    FormatOutcome, ListAvailableToolsRequest, RegisterResult, RegisterToolRequest, RegisterToolResponse,
-    RegisterToolsRequest, SchemaFormat, ToolSpec,
+    AllowedTools, FormatOutcome, ListAvailableToolsRequest, RegisterResult, RegisterToolRequest,
+    RegisterToolResponse, RegisterToolsRequest, SchemaFormat, ToolSpec,
 };
 
 mod support;
@@ -183,4 +183,63 @@ fn bad_tools() -> Vec<String> {
         function.get("tool")?.get("parameters").map(Value::to_string)
     };
     text.lines().filter_map(parameters).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_format_cannot_say_is_named_and_spoils_nothing_else() {
+    let server = Server::start(|_| {}).await;
+    let tool = |name: &str, properties: Value| ToolSpec {
+        name: name.to_owned(),
+        input_schema_json: json!({"type": "object", "properties": properties}).to_string(),
+        ..Default::default()
+    };
+    let tools = vec![
+        tool("bad", json!({"a b": {"type": "string"}})),
+        tool("good", json!({"a": {"type": "string"}})),
+        tool("number", json!({"a": {"type": "integer", "multipleOf": 5}})),
+    ];
+    let request = RegisterToolsRequest { tools, ..Default::default() };
+    server.tools().register_tools(request).await.unwrap();
+    let list = async |format: SchemaFormat, strict: bool, allowed: &[&str]| {
+        let names = || allowed.iter().map(|&name| name.to_owned()).collect();
+        let request = ListAvailableToolsRequest {
+            format: format.into(),
+            include_hidden: true,
+            strict,
+            allowed_tools: (!allowed.is_empty()).then(|| AllowedTools { names: names() }),
+            ..Default::default()
+        };
+        server.tools().list_available_tools(request).await.map(tonic::Response::into_inner)
+    };
+    for _ in 0..2 {
+        let reply = list(SchemaFormat::Anthropic, false, &[]).await.unwrap();
+        let names: Vec<_> = reply.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["good", "number"]);
+        let [hidden] = reply.hidden.as_slice() else { panic!("{:?}", reply.hidden) };
+        assert_eq!((hidden.name.as_str(), hidden.stage.as_str()), ("bad", "format"));
+        assert_eq!((hidden.reason.as_str(), hidden.pointer.as_str()), ("PARAMETER_NAME", "/properties/a b"));
+        assert!(hidden.message.contains("must match"), "{}", hidden.message);
+        assert!(reply.losses.is_empty());
+    }
+    let reply = list(SchemaFormat::GeminiOpenapi, false, &["number", "good"]).await.unwrap();
+    let [loss] = reply.losses.as_slice() else { panic!("{:?}", reply.losses) };
+    assert_eq!((loss.name.as_str(), loss.pointer.as_str()), ("number", "/properties/a/multipleOf"));
+    let told = r#"{"functionDeclarations":[{"name":"good","#;
+    assert!(reply.tools_json.contains(told), "{}", reply.tools_json);
+    assert!(reply.tools_json.contains("(multipleOf: 5)"), "{}", reply.tools_json);
+
+    list(SchemaFormat::Mcp, true, &[]).await.unwrap();
+    list(SchemaFormat::Anthropic, true, &["good", "number"]).await.unwrap();
+    for (format, allowed, named) in [
+        (SchemaFormat::Anthropic, &[][..], "'bad' at /properties/a b"),
+        (SchemaFormat::GeminiOpenapi, &["number"], "'number' at /properties/a/multipleOf"),
+    ] {
+        let refused = list(format, true, allowed).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        assert_eq!(refused.get_error_details().error_info().unwrap().reason, "FORMAT_LOSSY");
+        assert!(refused.message().contains(named), "{}", refused.message());
+    }
+    // None at all is an empty array, without a frame.
+    let reply = list(SchemaFormat::Gemini, false, &["nobody"]).await.unwrap();
+    assert_eq!(reply.tools_json, "[]");
 }

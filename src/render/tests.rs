@@ -426,7 +426,7 @@ proptest! {
                         .pointer("/input_schema")
                         .or_else(|| definition.pointer("/toolSpec/inputSchema/json"))
                         .or_else(|| definition.pointer("/function/parameters"))
-                        .unwrap_or(&definition["parameters"]);
+                        .unwrap_or_else(|| &definition["parameters"]);
                     prop_assert_eq!(&schema["type"], "object");
                     for refused in ["anyOf", "oneOf", "allOf", "$ref", "$schema"] {
                         prop_assert!(schema.get(refused).is_none(), "{format:?} {refused}: {schema}");

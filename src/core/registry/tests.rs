@@ -314,6 +314,9 @@ fn a_name_that_equals_anothers_mapped_one_is_refused() {
     assert!(clash.to_string().contains("my.tool"), "{clash}");
     world.register(wanted(spec("other_1", "x", &[]), "a"), at(0.0)).unwrap();
     assert!(world.register(mapped("other.1", "other_1"), at(0.0)).is_err());
+    // Two tools that formats would show under one name.
+    assert!(world.register(mapped("my-tool.", "my_tool_12345678"), at(0.0)).is_err());
+    world.register(mapped("my.tool", "my_tool_12345678"), at(0.0)).unwrap();
     let both = world.write(at(0.0), |plan| {
         (
             plan.register(mapped("x.y", "x_y")).is_ok(),
