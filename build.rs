@@ -4,10 +4,11 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message;
 
-const ROOTS: [&str; 5] = [
+const ROOTS: [&str; 6] = [
     "toolpulse/v1/position.proto",
     "toolpulse/v1/tool.proto",
     "toolpulse/v1/tool_registry.proto",
+    "toolpulse/v1/agent_policy.proto",
     "toolpulse/v1/gateway_status.proto",
     "grpc/health/v1/health.proto",
 ];

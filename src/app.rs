@@ -26,6 +26,7 @@ use crate::{
     owner::{Handle, Owner, Parts},
     prober::{Prober, egress},
     proto::v1::{
+        agent_policy_service_server::AgentPolicyServiceServer,
         gateway_status_service_server::GatewayStatusServiceServer,
         tool_registry_service_server::ToolRegistryServiceServer,
     },
@@ -33,6 +34,7 @@ use crate::{
     service::{
         gateway::GatewayService,
         health::HealthState,
+        policy::PolicyService,
         reflection,
         tools::{Judge, ToolService},
         watch::{WatchSettings, Watches},
@@ -145,7 +147,8 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let (readiness, starting) = Readiness::new(health.clone());
     let (store, loaded) =
         Store::open(&location(&settings)).await.map_err(|e| Error::Failed(e.to_string()))?;
-    let first = Catalog::empty(epoch().into(), loaded.revision, settings.gateway_status_tool);
+    let first = Catalog::empty(epoch().into(), loaded.revision, settings.gateway_status_tool)
+        .with_default_policy(settings.default_policy);
     let (publisher, reader) = catalog::channel(first, allowlist);
     let stop_owner = CancellationToken::new();
     let parts = Parts {
@@ -178,7 +181,8 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let watches = Watches::new(watch_settings(&settings), drain.signal(), metrics.clone());
     let gateways =
         GatewayService::new(handle.clone(), reader.clone(), clock, watches, settings.degraded_capabilities);
-    let routes = routes(tools, gateways, &health, settings.max_request_bytes)?;
+    let policies = PolicyService::new(handle.clone(), reader.clone());
+    let routes = routes(tools, policies, gateways, &health, settings.max_request_bytes)?;
     let server = Server {
         stop: Stop { asked: CancellationToken::new(), drain: drain.clone() },
         drain,
@@ -326,6 +330,7 @@ async fn first_error(tasks: &mut JoinSet<Result<(), Error>>) -> Error {
 
 fn routes(
     tools: ToolService,
+    policies: PolicyService,
     gateways: GatewayService,
     health: &HealthState,
     max_request_bytes: usize,
@@ -333,6 +338,7 @@ fn routes(
     let mut routes = Routes::builder();
     routes
         .add_service(ToolRegistryServiceServer::new(tools).max_decoding_message_size(max_request_bytes))
+        .add_service(AgentPolicyServiceServer::new(policies).max_decoding_message_size(max_request_bytes))
         .add_service(GatewayStatusServiceServer::new(gateways))
         .add_service(health.service());
     reflection::add_to(&mut routes).map_err(|e| Error::Failed(format!("reflection: {e}")))?;

@@ -13,20 +13,32 @@ use crate::core::{
     allowlist::ServerAllowlist,
     availability::Verdict,
     name::{Namespace, ToolKey, ToolName},
-    registry::plan::Collision,
+    policy::{DefaultPolicy, Disabled},
+    registry::{access::PolicyKey, plan::Collision},
     time::Moment,
 };
 
+mod explain;
 mod gateways;
 mod listing;
+mod policies;
+mod search;
+mod selection;
 mod tool;
 
 pub use self::{
+    explain::{Explanation, Judged, Since},
     gateways::{GatewayCatalog, GatewayEntry},
-    listing::{Hidden, Listing, Selection, Stage},
+    listing::{Hidden, Listing, tokens},
+    search::Hit,
+    selection::{Budget, Filter, Selection, Shape, Stage, Visibility},
     tool::{CatalogTool, Definition, ProbeStatus, Status, Trouble},
 };
-use self::{listing::Listings, tool::builtin_gateway_status};
+use self::{
+    listing::Listings,
+    policies::{PolicyEntry, SharedRules, without_policy},
+    tool::builtin_gateway_status,
+};
 
 /// One state of the whole registry.
 #[derive(Clone, Debug)]
@@ -41,10 +53,13 @@ pub struct Catalog {
     pub gateways: GatewayCatalog,
     /// Names that two owners want, the newest last.
     pub collisions: Arc<Vec<Collision>>,
-    /// When the next window ends: before that, no list changes by itself.
-    pub next_window_end: Option<Moment>,
+    policies: RedBlackTreeMapSync<PolicyKey, Arc<PolicyEntry>>,
+    /// What applies to an agent without a policy.
+    without_policy: SharedRules,
     /// What agents are shown besides registered tools.
     builtin: Option<Arc<CatalogTool>>,
+    /// The same where an operator switched it off.
+    builtin_off: RedBlackTreeMapSync<Namespace, Arc<CatalogTool>>,
     verdicts: [usize; 3],
     /// What a namespace without tools lists as.
     empty: NamespaceCatalog,
@@ -55,6 +70,8 @@ pub struct Catalog {
 pub struct NamespaceCatalog {
     tools: RedBlackTreeMapSync<ToolName, Arc<CatalogTool>>,
     available: u32,
+    /// When windows end.
+    window_ends: RedBlackTreeMapSync<(Moment, ToolName), ()>,
     /// Lists that were asked for, until what agents may see changes.
     listings: Arc<Listings>,
 }
@@ -68,16 +85,47 @@ impl Catalog {
             namespaces: RedBlackTreeMapSync::default(),
             gateways: GatewayCatalog::new(revision),
             collisions: Arc::default(),
-            next_window_end: None,
+            policies: RedBlackTreeMapSync::default(),
+            without_policy: without_policy(DefaultPolicy::Allow),
+            builtin_off: RedBlackTreeMapSync::default(),
             builtin: show_gateway_status.then(|| Arc::new(builtin_gateway_status())),
             verdicts: [0; 3],
             empty: NamespaceCatalog::default(),
         }
     }
 
+    /// The same, with what applies to an agent without a policy.
+    #[must_use]
+    pub fn with_default_policy(self, default: DefaultPolicy) -> Self {
+        Self { without_policy: without_policy(default), ..self }
+    }
+
     /// One tool, available or not.
     pub fn get(&self, key: &ToolKey) -> Option<&Arc<CatalogTool>> {
         self.namespaces.get(&key.namespace)?.tools.get(&key.name)
+    }
+
+    /// One tool of a namespace, registered or built in.
+    pub fn find(&self, namespace: &Namespace, name: &str) -> Option<&Arc<CatalogTool>> {
+        let builtin = || self.builtin(namespace).filter(|tool| tool.stored.key.name.as_str() == name);
+        self.namespace(namespace).tools.get(name).or_else(builtin)
+    }
+
+    /// Whether there is a built-in tool of this name, registered or not.
+    pub fn is_builtin(&self, key: &ToolKey) -> bool {
+        self.builtin.as_ref().is_some_and(|tool| tool.stored.key.name == key.name)
+    }
+
+    /// When the next window of a namespace ends: before that, none of its lists changes by itself.
+    pub fn next_window_end(&self, namespace: &str) -> Option<Moment> {
+        self.namespaces.get(namespace)?.window_ends.first().map(|((end, _), ())| *end)
+    }
+
+    /// The built-in tool of a namespace, where no registered one has its name.
+    fn builtin(&self, namespace: &Namespace) -> Option<&Arc<CatalogTool>> {
+        let builtin = self.builtin_off.get(namespace).or(self.builtin.as_ref())?;
+        let taken = self.namespace(namespace).tools.contains_key(builtin.stored.key.name.as_str());
+        (!taken).then_some(builtin)
     }
 
     /// The tools of a namespace, sorted by name.
@@ -124,6 +172,12 @@ impl Catalog {
         if let Some(before) = before {
             namespace.available -= u32::from(before.is_available());
             self.verdicts[before.status.verdict as usize] -= 1;
+            if let Some(end) = before.window_end {
+                namespace.window_ends.remove_mut(&(end, key.name.clone()));
+            }
+        }
+        if let Some(end) = tool.window_end {
+            namespace.window_ends.insert_mut((end, key.name.clone()), ());
         }
         namespace.available += u32::from(tool.is_available());
         self.verdicts[tool.status.verdict as usize] += 1;
@@ -141,11 +195,32 @@ impl Catalog {
         let Some(before) = namespace.tools.get(&key.name) else { return };
         namespace.available -= u32::from(before.is_available());
         self.verdicts[before.status.verdict as usize] -= 1;
+        if let Some(end) = before.window_end {
+            namespace.window_ends.remove_mut(&(end, key.name.clone()));
+        }
         namespace.tools.remove_mut(key.name.as_str());
         namespace.listings = Arc::default();
         if namespace.tools.is_empty() {
             self.namespaces.remove_mut(&key.namespace);
         } else {
+            self.namespaces.insert_mut(key.namespace.clone(), namespace);
+        }
+    }
+
+    /// Shows the built-in tool of a namespace as switched off, or on again. Nothing happens for other tools.
+    pub fn switch_builtin(&mut self, key: &ToolKey, disabled: Option<&Arc<Disabled>>) {
+        let Some(builtin) = self.builtin.as_ref().filter(|_| self.is_builtin(key)) else { return };
+        match disabled {
+            Some(disabled) => {
+                let off = builtin.switched(Some(Arc::clone(disabled)));
+                self.builtin_off.insert_mut(key.namespace.clone(), Arc::new(off));
+            }
+            None => {
+                self.builtin_off.remove_mut(&key.namespace);
+            }
+        }
+        if let Some(mut namespace) = self.namespaces.get(&key.namespace).cloned() {
+            namespace.listings = Arc::default();
             self.namespaces.insert_mut(key.namespace.clone(), namespace);
         }
     }
@@ -244,13 +319,6 @@ impl Reader {
     /// Tells whether the registry is settled.
     pub fn settled(&self) -> watch::Receiver<bool> {
         self.settled.clone()
-    }
-
-    /// What an agent may use now.
-    pub fn list(&self, selection: &Selection) -> (Arc<Catalog>, Arc<Listing>) {
-        let catalog = self.load();
-        let listing = catalog.list(selection, &self.allowlist);
-        (catalog, listing)
     }
 }
 

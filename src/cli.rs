@@ -5,13 +5,16 @@ mod client;
 mod config;
 mod definitions;
 pub mod demo;
+mod explain;
 mod failure;
 mod health;
 mod json;
 mod lint;
+mod policy;
 mod print;
 mod register;
 mod report;
+mod selection;
 mod status;
 mod store;
 #[cfg(test)]
@@ -56,6 +59,8 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Look at tools, register and unregister them
     Tools(tools::ToolsArgs),
+    /// Look at what agents may see at most, and set it
+    Policy(policy::PolicyArgs),
     /// Look at the status of gateways, and report it
     Status(status::StatusArgs),
     /// Look at what the allowlist does
@@ -106,6 +111,7 @@ impl Cli {
             Command::Serve(server) => flags.extend(server.given()),
             Command::Demo(_) => {}
             Command::Tools(args) => flags.extend(args.client.given()),
+            Command::Policy(args) => flags.extend(args.client.given()),
             Command::Status(args) => flags.extend(args.client.given()),
             Command::Allowlist(args) => flags.extend(args.client.given()),
             Command::Healthcheck(args) => flags.extend(args.client.given()),
@@ -143,6 +149,7 @@ impl Command {
                 }
                 command => tools::run(command, &layers.client()?).await,
             },
+            Self::Policy(args) => policy::run(args.command, &layers.client()?).await,
             Self::Status(args) => status::run(args.command, &layers.client()?).await,
             Self::Allowlist(args) => allowlist::run(args.command, &layers.client()?).await,
             Self::Healthcheck(args) => health::run(&args, &layers.client()?).await,

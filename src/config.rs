@@ -18,7 +18,10 @@ pub use self::{
     parse::duration,
 };
 use crate::{
-    core::name::{Namespace, clean},
+    core::{
+        name::{Namespace, clean},
+        policy::DefaultPolicy,
+    },
     telemetry,
 };
 
@@ -78,6 +81,8 @@ pub struct Settings {
     pub allowlist: AllowlistEnvironment,
     /// With CI set: how long to wait for the allowlist's names.
     pub strict_wait: Duration,
+    /// What applies to agents without a policy.
+    pub default_policy: DefaultPolicy,
     /// Whether agents are offered the built-in tool `gateway_status`.
     pub gateway_status_tool: bool,
     /// Whether a gateway's `degraded` is joined by the tools that do not work.
@@ -202,6 +207,9 @@ impl Layers {
             log: self.log()?,
             allowlist: self.allowlist()?,
             strict_wait: self.duration("strict_wait", Duration::ZERO, MAX_INTERVAL)?,
+            default_policy: self.get("default_policy", |t| {
+                parse::word(t, &[("allow", DefaultPolicy::Allow), ("deny", DefaultPolicy::Deny)])
+            })?,
             gateway_status_tool: self.get("gateway_status_tool", parse::boolean)?,
             degraded_capabilities: self.get("degraded_capabilities", parse::boolean)?,
             watch: self.watching()?,

@@ -215,6 +215,15 @@ impl Owner {
                 successes.insert((saved.key, saved.probe), (age, saved.ttl));
             }
         }
+        for policy in loaded.policies {
+            let key = (policy.namespace.clone(), policy.agent.clone());
+            self.dirty.policy(key.clone());
+            self.registry.access.set_policy(key, Some(policy));
+        }
+        for (key, disabled) in loaded.switches {
+            self.dirty.tool(key.clone(), true);
+            self.registry.access.set_switch(key, Some(Arc::new(disabled)));
+        }
         for tool in loaded.tools {
             let (_, clamped) = Windows::clamp(&tool.spec.windows, self.registry.defaults());
             if let Some(changes) = clamped {

@@ -1,6 +1,7 @@
 //! A tool's definition in the form that one family of APIs takes. Works on texts, so that the author's property order and
 //! number literals come out as they went in.
 
+mod allowed;
 mod anthropic;
 mod bedrock;
 mod common;
@@ -30,9 +31,10 @@ const MAX_NAME: usize = 64;
 const MAPPED_PREFIX: usize = 55;
 
 /// The form of tool definitions that one family of APIs takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// The `tools` of an MCP tools/list result.
+    #[default]
     Mcp,
     /// The `tools` of OpenAI's chat completions.
     OpenAiChat,

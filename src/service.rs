@@ -6,6 +6,7 @@ pub mod error;
 pub mod gateway;
 pub mod health;
 pub mod page;
+pub mod policy;
 mod prepared;
 pub mod reflection;
 pub mod rpc;

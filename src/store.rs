@@ -1,4 +1,4 @@
-//! Durable state behind one handle: tools, counters, and what a restart wants to know of probes and gateways.
+//! Durable state behind one handle: tools, policies, counters, and what a restart wants to know of probes and gateways.
 //!
 //! The owner task is the only caller and never waits here: a call hands its message over at once, in order, and
 //! gives back a future of the answer. An answer of OK to a commit means that it is on disk.
@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::core::{
     name::{Namespace, ToolKey},
+    policy::{AgentId, Disabled, Policy},
     tool::StoredTool,
 };
 
@@ -67,6 +68,10 @@ pub struct Loaded {
     pub successes: Vec<SavedSuccess>,
     /// Gateway snapshots, by namespace and id.
     pub gateways: Vec<SavedGateway>,
+    /// Policies, by namespace and agent.
+    pub policies: Vec<Policy>,
+    /// Tools that are switched off, by key.
+    pub switches: Vec<(ToolKey, Disabled)>,
 }
 
 /// A probe's last success.
@@ -104,13 +109,21 @@ pub struct Commit {
     pub generation: u64,
 }
 
-/// One change of the tools.
+/// One change of the tools, or of what operators say about them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Creates or replaces a tool. Successes of another generation go with the tool that had them.
     Put(StoredTool),
-    /// Removes a tool and its successes.
+    /// Removes a tool and its successes. Its switch stays.
     Delete(ToolKey),
+    /// Creates or replaces an agent's policy.
+    PutPolicy(Policy),
+    /// Removes an agent's policy.
+    DeletePolicy(Namespace, AgentId),
+    /// Switches a tool off, or changes why. The tool need not be there.
+    PutSwitch(ToolKey, Disabled),
+    /// Switches a tool on again.
+    DeleteSwitch(ToolKey),
 }
 
 /// A change that may be lost in a power cut, but not by the end of the process.

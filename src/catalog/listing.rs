@@ -1,33 +1,34 @@
-//! What an agent is shown: one predicate over the snapshot, in the form that it asked for.
+//! What an agent is shown, in the form that it asked for: lists are made once and shared by all whose filters are equal.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::{Catalog, CatalogTool, Definition};
+use super::{
+    Catalog, CatalogTool, Definition, Filter, Stage, Visibility,
+    search::{Hit, Index},
+    selection::Shape,
+};
 use crate::{
     core::{
-        allowlist::{RequestAllowlist, ServerAllowlist},
+        allowlist::ServerAllowlist,
         hash::{ContentHash, hex},
         name::Namespace,
     },
     render::Format,
 };
 
-/// Most distinct lists that one namespace keeps ready in one format. Agents share few roles; beyond that a list is made anew each time.
-const MAX_LISTINGS: usize = 256;
-
-/// Who asks for what.
-#[derive(Clone, Debug)]
-pub struct Selection {
-    /// Where.
-    pub namespace: Namespace,
-    /// In which form.
-    pub format: Format,
-    /// The request's own restriction.
-    pub allowed: Option<RequestAllowlist>,
-}
+/// Most distinct lists that one namespace keeps ready. Agents share few roles; beyond that a list is made anew each time.
+const MAX_LISTINGS: usize = 512;
+/// Label of a tool that decides what a budget cuts: an integer, higher stays longer.
+const PRIORITY: &str = "priority";
+/// Bytes that count as one token.
+const BYTES_PER_TOKEN: usize = 4;
 
 /// A finished list.
 #[derive(Debug)]
@@ -36,11 +37,86 @@ pub struct Listing {
     pub tools: Vec<Arc<CatalogTool>>,
     /// The form of their definitions.
     pub format: Format,
-    /// Names of the request's allowlist that no registered tool has, sorted.
+    /// Whether the list holds tools that do not work.
+    pub visibility: Visibility,
+    /// Names of the request's allowlist that no tool has which the agent may know of, sorted.
     pub unknown: Vec<String>,
     /// Hash of what the agent sees.
     pub etag: String,
+    /// What the budget cut, sorted by name.
+    cut: Vec<Arc<CatalogTool>>,
     encoded: OnceLock<Bytes>,
+    /// Made by the first search.
+    index: OnceLock<Index>,
+}
+
+/// A registered tool that is not in a list.
+#[derive(Debug)]
+pub struct Hidden<'a> {
+    /// The tool.
+    pub tool: &'a CatalogTool,
+    /// The stage that hides it.
+    pub stage: Stage,
+}
+
+/// Ready lists of one namespace, by what was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Listings(ArcSwap<Kept>);
+
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    by_shape: HashMap<Shape, Ready>,
+    count: usize,
+}
+
+/// Those of one shape. No restriction and a list of names are kept apart by type: an empty list must never mean all.
+#[derive(Clone, Debug, Default)]
+struct Ready {
+    all: Option<Arc<Listing>>,
+    /// Sorted by names, which are sorted and each once. There are few, and to compare names costs less than to hash all.
+    some: Vec<(Arc<[String]>, Arc<Listing>)>,
+}
+
+impl Ready {
+    /// Where the list for `names` is, or would be.
+    fn find(&self, names: &[&str]) -> Result<usize, usize> {
+        self.some.binary_search_by(|(have, _)| have.iter().map(String::as_str).cmp(names.iter().copied()))
+    }
+}
+
+impl Listings {
+    fn get(&self, shape: &Shape, names: Option<&[&str]>) -> Option<Arc<Listing>> {
+        let kept = self.0.load();
+        let ready = kept.by_shape.get(shape)?;
+        match names {
+            None => ready.all.clone(),
+            Some(names) => ready.find(names).ok().map(|at| Arc::clone(&ready.some[at].1)),
+        }
+    }
+
+    fn keep(&self, shape: &Shape, names: Option<&[&str]>, listing: &Arc<Listing>) {
+        let owned: Arc<[String]> = names.unwrap_or_default().iter().map(|&name| name.to_owned()).collect();
+        self.0.rcu(|kept| {
+            let mut kept = Kept::clone(kept);
+            if kept.count >= MAX_LISTINGS {
+                return kept;
+            }
+            let ready = kept.by_shape.entry(shape.clone()).or_default();
+            match names.map(|names| ready.find(names)) {
+                None if ready.all.is_none() => ready.all = Some(Arc::clone(listing)),
+                Some(Err(at)) => ready.some.insert(at, (Arc::clone(&owned), Arc::clone(listing))),
+                // Somebody was faster.
+                None | Some(Ok(_)) => return kept,
+            }
+            kept.count += 1;
+            kept
+        });
+    }
+}
+
+/// Estimate of how many tokens a text costs a model.
+pub fn tokens(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX)
 }
 
 impl Listing {
@@ -66,173 +142,166 @@ impl Listing {
         self.tools.iter().filter_map(|tool| Some((&**tool, tool.definition(self.format).ok()?)))
     }
 
+    /// With stable visibility: the piece that names the tools that work. Else empty.
+    pub fn allowed_json(&self) -> String {
+        match self.visibility {
+            Visibility::Hide => String::new(),
+            Visibility::Stable => self.format.allowed(&self.alive().collect::<Vec<_>>()).unwrap_or_default(),
+        }
+    }
+
     /// What `encode` makes of it: the first time it is asked for, and then as long as the list lives.
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         self.encoded.get_or_init(|| encode(self)).clone()
     }
-}
 
-/// A registered tool that is not in a list.
-#[derive(Debug)]
-pub struct Hidden<'a> {
-    /// The tool.
-    pub tool: &'a CatalogTool,
-    /// The stage that hides it.
-    pub stage: Stage,
-}
-
-/// The stages that a tool passes on its way to an agent, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The server's allowlist.
-    ServerAllowlist,
-    /// The request's allowlist.
-    RequestAllowlist,
-    /// The probes.
-    Availability,
-    /// The provider would refuse it.
-    Format,
-}
-
-/// Ready lists of one namespace, by what was asked for.
-#[derive(Debug, Default)]
-pub(super) struct Listings(ArcSwap<[Ready; Format::ALL.len()]>);
-
-/// Those of one format. No restriction and a list of names are kept apart by type: an empty list must never mean all.
-#[derive(Clone, Debug, Default)]
-struct Ready {
-    all: Option<Arc<Listing>>,
-    /// Sorted by names, which are sorted and each once. There are few, and to compare names costs less than to hash all.
-    some: Vec<(Arc<[String]>, Arc<Listing>)>,
-}
-
-impl Ready {
-    /// Where the list for `names` is, or would be.
-    fn find(&self, names: &[&str]) -> Result<usize, usize> {
-        self.some.binary_search_by(|(have, _)| have.iter().map(String::as_str).cmp(names.iter().copied()))
+    /// The exposed names of the tools that work.
+    fn alive(&self) -> impl Iterator<Item = &str> {
+        let alive = self.definitions().filter(|(tool, _)| tool.is_available());
+        alive.map(|(_, definition)| &*definition.exposed_name)
     }
-}
 
-impl Listings {
-    fn get(&self, format: Format, names: Option<&[&str]>) -> Option<Arc<Listing>> {
-        let ready = &self.0.load()[format as usize];
-        match names {
-            None => ready.all.clone(),
-            Some(names) => ready.find(names).ok().map(|at| Arc::clone(&ready.some[at].1)),
+    fn hash(&self) -> String {
+        let mut hash = ContentHash::new("toolpulse list 1");
+        hash.text(self.format.label());
+        for (_, definition) in self.definitions() {
+            hash.bytes(&definition.digest);
         }
+        if self.visibility == Visibility::Stable {
+            hash.text("stable");
+            for name in self.alive() {
+                hash.text(name);
+            }
+        }
+        hex(&hash.finish()[..16])
     }
 
-    fn keep(&self, names: Option<&[&str]>, listing: &Arc<Listing>) {
-        let owned: Arc<[String]> = names.unwrap_or_default().iter().map(|&name| name.to_owned()).collect();
-        self.0.rcu(|formats| {
-            let mut formats = <[Ready; Format::ALL.len()]>::clone(formats);
-            let ready = &mut formats[listing.format as usize];
-            match names.map(|names| ready.find(names)) {
-                None => ready.all = Some(Arc::clone(listing)),
-                Some(Err(at)) if ready.some.len() < MAX_LISTINGS => {
-                    ready.some.insert(at, (Arc::clone(&owned), Arc::clone(listing)));
-                }
-                // Somebody was faster, or there are enough.
-                Some(_) => {}
-            }
-            formats
-        });
+    /// Whether the budget cut a tool.
+    pub fn cuts(&self, tool: &CatalogTool) -> bool {
+        let name = &tool.stored.key.name;
+        self.cut.binary_search_by(|cut| cut.stored.key.name.cmp(name)).is_ok()
+    }
+
+    /// The tools that fit a query best, the best first, with their scores.
+    pub fn search(&self, query: &str, limit: usize) -> Vec<Hit<'_>> {
+        self.index.get_or_init(|| Index::new(&self.tools)).search(&self.tools, query, limit)
     }
 }
 
 impl Catalog {
     /// What an agent may use now.
-    pub fn list(&self, selection: &Selection, server: &ServerAllowlist) -> Arc<Listing> {
+    pub fn list(&self, filter: &Filter, server: &ServerAllowlist) -> Arc<Listing> {
         let names: Option<Vec<&str>> =
-            selection.allowed.as_ref().map(|allowed| allowed.names().iter().map(String::as_str).collect());
+            filter.allowed.as_ref().map(|allowed| allowed.names().iter().map(String::as_str).collect());
         let names = names.as_deref();
-        if let Some(ready) = self.ready(&selection.namespace, selection.format, names) {
+        if let Some(ready) = self.ready(filter, names) {
             return ready;
         }
-        let listing = Arc::new(self.make_listing(selection, server));
-        if let Some(namespace) = self.namespaces.get(&selection.namespace) {
-            namespace.listings.keep(names, &listing);
+        let listing = Arc::new(self.make_listing(filter, server));
+        if let Some(namespace) = self.namespaces.get(&filter.namespace) {
+            namespace.listings.keep(&filter.shape, names, &listing);
         }
         listing
     }
 
-    /// The list, if it is ready. `names`: the request's allowlist, sorted and each once.
-    pub fn ready(
-        &self,
-        namespace: &Namespace,
-        format: Format,
-        names: Option<&[&str]>,
-    ) -> Option<Arc<Listing>> {
-        self.namespaces.get(namespace)?.listings.get(format, names)
+    /// The list, if it is ready. `names`: the request's allowlist, sorted and each once; that of the filter plays no part, so
+    /// that it need not be parsed.
+    pub fn ready(&self, filter: &Filter, names: Option<&[&str]>) -> Option<Arc<Listing>> {
+        self.namespaces.get(&filter.namespace)?.listings.get(&filter.shape, names)
     }
 
-    /// Registered tools that are not in the list of `selection`, sorted by name, and why. Those outside the request's own
-    /// allowlist are left out: the caller knows.
+    /// Tools that the agent could use if nothing stood in the way, sorted by name, and what does. Left out are those that it
+    /// may not know of, and those that the request itself leaves out: the caller knows. With stable visibility, those that do
+    /// not work are named as well.
     pub fn hidden<'a>(
         &'a self,
-        selection: &'a Selection,
+        filter: &'a Filter,
         server: &'a ServerAllowlist,
+        listing: &'a Listing,
     ) -> impl Iterator<Item = Hidden<'a>> {
-        let wanted = |tool: &&Arc<CatalogTool>| {
-            let key = &tool.stored.key;
-            selection.allowed.as_ref().is_none_or(|allowed| allowed.allows(&key.namespace, &key.name))
+        let told = |tool: &&Arc<CatalogTool>| {
+            let passes = |stage| filter.passes(stage, tool, server);
+            passes(Stage::Request) && passes(Stage::Policy) && passes(Stage::Labels)
         };
-        self.tools(&selection.namespace)
-            .filter(wanted)
-            .filter_map(|tool| Some(Hidden { tool, stage: stopped_at(tool, selection, server)? }))
+        self.candidates(&filter.namespace).filter(told).filter_map(|tool| {
+            let cut = || listing.cuts(tool).then_some(Stage::Budget);
+            Some(Hidden { tool, stage: filter.stopped_at(tool, server).or_else(cut)? })
+        })
     }
 
-    /// Names of the request's allowlist that no registered tool has.
-    fn unknown(&self, selection: &Selection) -> Vec<String> {
-        let Some(allowed) = &selection.allowed else { return Vec::new() };
-        let mut unknown = allowed.unknown(self.tools(&selection.namespace).map(|tool| &tool.stored.key));
-        if let Some(builtin) = &self.builtin {
-            unknown.retain(|name| name != builtin.stored.key.name.as_str());
-        }
-        unknown
+    /// Names of the request's allowlist that no tool has which the agent may know of.
+    fn unknown(&self, filter: &Filter) -> Vec<String> {
+        let Some(allowed) = &filter.allowed else { return Vec::new() };
+        let known = |name: &str| self.find(&filter.namespace, name).is_some_and(|tool| filter.may_know(tool));
+        allowed.unknown_in(&filter.namespace, known)
     }
 
-    fn make_listing(&self, selection: &Selection, server: &ServerAllowlist) -> Listing {
-        let format = selection.format;
-        let visible = |tool: &&Arc<CatalogTool>| stopped_at(tool, selection, server).is_none();
+    /// The tools of a namespace and what is built in, sorted by name.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = &'a Arc<CatalogTool>> {
+        let mut builtin = self.builtin(namespace);
+        let mut tools = self.tools(namespace).peekable();
+        std::iter::from_fn(move || {
+            let first = match (builtin, tools.peek()) {
+                (Some(builtin), Some(tool)) => builtin.stored.key.name < tool.stored.key.name,
+                (builtin, _) => builtin.is_some(),
+            };
+            if first { builtin.take() } else { tools.next() }
+        })
+    }
+
+    fn make_listing(&self, filter: &Filter, server: &ServerAllowlist) -> Listing {
+        let Shape { format, visibility, .. } = filter.shape;
+        let holds = |tool: &&Arc<CatalogTool>| filter.holds(tool, server);
         let mut tools: Vec<Arc<CatalogTool>> =
-            self.tools(&selection.namespace).filter(visible).cloned().collect();
-        tools.extend(self.builtin(selection).filter(visible).cloned());
+            self.candidates(&filter.namespace).filter(holds).cloned().collect();
+        let cut = cut(&mut tools, filter);
         tools.sort_by(|a, b| exposed_name(a, format).cmp(&exposed_name(b, format)));
-
-        let mut hash = ContentHash::new("toolpulse list 1");
-        hash.text(format.label());
-        for definition in tools.iter().filter_map(|tool| tool.definition(format).ok()) {
-            hash.bytes(&definition.digest);
-        }
-        let etag = hex(&hash.finish()[..16]);
-        Listing { tools, format, unknown: self.unknown(selection), etag, encoded: OnceLock::new() }
-    }
-
-    /// The built-in tool, where no registered one has its name.
-    fn builtin(&self, selection: &Selection) -> impl Iterator<Item = &Arc<CatalogTool>> {
-        let taken = |tool: &Arc<CatalogTool>| {
-            self.namespace(&selection.namespace).tools.contains_key(tool.stored.key.name.as_str())
+        let listing = Listing {
+            tools,
+            format,
+            visibility,
+            unknown: self.unknown(filter),
+            etag: String::new(),
+            cut,
+            encoded: OnceLock::new(),
+            index: OnceLock::new(),
         };
-        self.builtin.iter().filter(move |tool| !taken(tool))
+        Listing { etag: listing.hash(), ..listing }
     }
 }
 
-/// The one predicate: the first stage that keeps a tool from the agent, or none. Allowlists come before availability, so that
-/// a tool that does not work is never called unknown.
-fn stopped_at(tool: &CatalogTool, selection: &Selection, server: &ServerAllowlist) -> Option<Stage> {
-    let (namespace, name) = (&selection.namespace, &tool.stored.key.name);
-    if !server.allows(namespace, name) {
-        Some(Stage::ServerAllowlist)
-    } else if selection.allowed.as_ref().is_some_and(|allowed| !allowed.allows(namespace, name)) {
-        Some(Stage::RequestAllowlist)
-    } else if !tool.is_available() {
-        Some(Stage::Availability)
-    } else if tool.definition(selection.format).is_err() {
-        Some(Stage::Format)
-    } else {
-        None
+/// Takes what is over the budget out of `tools`, and gives it: the lowest priorities go first, among equals the last names.
+fn cut(tools: &mut Vec<Arc<CatalogTool>>, filter: &Filter) -> Vec<Arc<CatalogTool>> {
+    let budget = filter.shape.budget;
+    if budget.tools == 0 && budget.tokens == 0 {
+        return Vec::new();
     }
+    // Sorted by name before, and the sort is stable.
+    tools.sort_by_key(|tool| Reverse(priority(tool)));
+    let mut keep = tools.len();
+    if budget.tools > 0 {
+        keep = keep.min(budget.tools as usize);
+    }
+    if budget.tokens > 0 {
+        // The frame, with a comma after each but the last.
+        let (open, close) = filter.shape.format.frame();
+        let mut bytes = (open.len() + close.len()).saturating_sub(1);
+        let fits = |tool: &&Arc<CatalogTool>| {
+            bytes += tool.definition(filter.shape.format).map_or(0, |d| d.json.len() + 1);
+            tokens(bytes) <= budget.tokens
+        };
+        keep = keep.min(tools.iter().take_while(fits).count());
+    }
+    let mut cut = tools.split_off(keep);
+    cut.sort_by(|a, b| a.stored.key.name.cmp(&b.stored.key.name));
+    cut
+}
+
+fn priority(tool: &CatalogTool) -> i64 {
+    tool.stored.spec.labels.get(PRIORITY).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn exposed_name(tool: &CatalogTool, format: Format) -> Option<&str> {

@@ -1,6 +1,8 @@
 //! Lists over catalogs that are put together by hand.
 
-use super::{listing::Stage, *};
+mod access;
+
+use super::*;
 use crate::{
     core::{
         allowlist::{Environment, RequestAllowlist},
@@ -36,6 +38,7 @@ fn stored(name: &str, generation: u64, probed: bool) -> Arc<StoredTool> {
 }
 
 /// A registry and the catalog that shows it.
+#[derive(Debug)]
 struct World {
     registry: Registry,
     catalog: Catalog,
@@ -70,13 +73,18 @@ impl World {
     }
 
     fn list(&self, format: Format, allowed: Option<&[&str]>) -> (Vec<String>, Arc<Listing>) {
-        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        let allowed = allowed.map(|a| RequestAllowlist::parse(&names(a)).unwrap());
-        let selection = Selection { namespace: Namespace::default(), format, allowed };
-        let listing = self.catalog.list(&selection, &self.server);
+        self.select(Selection { format, allowed: allowed.map(names), ..Selection::default() })
+    }
+
+    fn select(&self, selection: Selection) -> (Vec<String>, Arc<Listing>) {
+        let listing = self.catalog.list(&self.catalog.resolve(selection), &self.server);
         let shown = listing.tools.iter().map(|t| t.stored.key.name.to_string()).collect();
         (shown, listing)
     }
+}
+
+fn names(names: &[&str]) -> RequestAllowlist {
+    RequestAllowlist::parse(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
 #[test]
@@ -146,7 +154,7 @@ fn a_ready_list_is_found_by_its_names_and_never_by_none() {
     let mut world = World::new(None, false);
     world.put("a", false);
     let ready = |world: &World, names: Option<&[&str]>| {
-        world.catalog.ready(&Namespace::default(), Format::Mcp, names)
+        world.catalog.ready(&world.catalog.resolve(Selection::default()), names)
     };
     let (_, all) = world.list(Format::Mcp, None);
     assert!(Arc::ptr_eq(&all, &ready(&world, None).unwrap()));
@@ -168,10 +176,11 @@ fn hidden_tools_say_which_stage_hides_them() {
     for (name, probed) in [("a", true), ("b", false), ("z", false)] {
         world.put(name, probed);
     }
-    let selection = Selection { namespace: Namespace::default(), format: Format::Mcp, allowed: None };
+    let filter = world.catalog.resolve(Selection::default());
+    let listing = world.catalog.list(&filter, &world.server);
     let stages: Vec<_> = world
         .catalog
-        .hidden(&selection, &world.server)
+        .hidden(&filter, &world.server, &listing)
         .map(|h| (h.tool.stored.key.name.to_string(), h.stage))
         .collect();
     assert_eq!(stages, [("a".to_owned(), Stage::Availability), ("z".to_owned(), Stage::ServerAllowlist)]);

@@ -5,11 +5,13 @@ use std::{
     time::Duration,
 };
 
+use super::search::Terms;
 use crate::{
     core::{
         availability::{ToolState, Verdict, Windows},
         hash::ContentHash,
         name::{Namespace, ToolKey, ToolName},
+        policy::Disabled,
         probe::{ErrorClass, Outcome},
         registry::{Entry, Registry},
         time::Moment,
@@ -27,7 +29,12 @@ pub struct CatalogTool {
     pub status: Status,
     /// The windows in force.
     pub windows: Windows,
+    /// Switched off by an operator.
+    pub disabled: Option<Arc<Disabled>>,
+    /// When its next window ends.
+    pub(super) window_end: Option<Moment>,
     definitions: Arc<Definitions>,
+    terms: Arc<OnceLock<Terms>>,
 }
 
 /// What is observed of a tool.
@@ -110,13 +117,34 @@ impl CatalogTool {
             stored: Arc::clone(&entry.stored),
             status: status(entry, registry),
             windows: entry.windows,
+            disabled: registry.access.disabled(&entry.stored.key).cloned(),
+            window_end: entry.window_end(),
             definitions: same_spec.map_or_else(Arc::default, |b| Arc::clone(&b.definitions)),
+            terms: same_spec.map_or_else(Arc::default, |b| Arc::clone(&b.terms)),
+        }
+    }
+
+    /// The same tool, switched off or on.
+    pub(super) fn switched(&self, disabled: Option<Arc<Disabled>>) -> Self {
+        Self {
+            stored: Arc::clone(&self.stored),
+            status: self.status.clone(),
+            windows: self.windows,
+            disabled,
+            window_end: self.window_end,
+            definitions: Arc::clone(&self.definitions),
+            terms: Arc::clone(&self.terms),
         }
     }
 
     /// Whether agents may see it, as far as it itself is concerned.
     pub fn is_available(&self) -> bool {
         self.status.verdict == Verdict::Available
+    }
+
+    /// The words that a search finds it by.
+    pub(super) fn terms(&self) -> &Terms {
+        self.terms.get_or_init(|| Terms::of(&self.stored.spec))
     }
 
     /// Its definition in a format, made once.
@@ -175,7 +203,15 @@ pub(super) fn builtin_gateway_status() -> CatalogTool {
         since: state.since(),
         probes: Vec::new(),
     };
-    CatalogTool { stored: Arc::new(stored), status, windows, definitions: Arc::default() }
+    CatalogTool {
+        stored: Arc::new(stored),
+        status,
+        windows,
+        disabled: None,
+        window_end: None,
+        definitions: Arc::default(),
+        terms: Arc::default(),
+    }
 }
 
 fn status(entry: &Entry, registry: &Registry) -> Status {

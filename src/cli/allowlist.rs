@@ -25,15 +25,19 @@ pub enum AllowlistCommand {
         /// A request's own allowlist, to be intersected with the server's
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         allowed: Option<Vec<String>>,
+        /// As this agent: its policy applies, and what it may not know of is not named
+        #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+        agent: String,
     },
 }
 
 pub(super) async fn run(command: AllowlistCommand, settings: &ClientSettings) -> Result<(), Failure> {
-    let AllowlistCommand::Check { allowed } = command;
+    let AllowlistCommand::Check { allowed, agent } = command;
     let namespace = if settings.namespace_given { settings.namespace.to_string() } else { String::new() };
     let message = GetAllowlistDiagnosticsRequest {
         namespace,
         allowed_tools: allowed.map(|names| AllowedTools { names }),
+        agent_id: agent,
     };
     let mut client = client::tools(settings).await?;
     let reply = client.get_allowlist_diagnostics(request(message, CALL)).await;

@@ -11,6 +11,7 @@ use super::{Failure, failure::chain};
 use crate::{
     config::ClientSettings,
     proto::v1::{
+        agent_policy_service_client::AgentPolicyServiceClient,
         gateway_status_service_client::GatewayStatusServiceClient,
         tool_registry_service_client::ToolRegistryServiceClient,
     },
@@ -46,6 +47,13 @@ pub(super) async fn connect(settings: &ClientSettings, within: Duration) -> Resu
 /// The client of the registry.
 pub(super) async fn tools(settings: &ClientSettings) -> Result<ToolRegistryServiceClient<Channel>, Failure> {
     Ok(ToolRegistryServiceClient::new(channel(settings).await?).max_decoding_message_size(MAX_REPLY))
+}
+
+/// The client of the agents' policies.
+pub(super) async fn policies(
+    settings: &ClientSettings,
+) -> Result<AgentPolicyServiceClient<Channel>, Failure> {
+    Ok(AgentPolicyServiceClient::new(channel(settings).await?).max_decoding_message_size(MAX_REPLY))
 }
 
 /// The client of the gateways' status.

@@ -151,6 +151,8 @@ pub(super) fn status(s: &ToolStatus) -> Value {
         "last_probe_duration": text(s.last_probe_duration.as_ref()),
         "next_probe_time": text(s.next_probe_time.as_ref()),
         "consecutive_errors": s.consecutive_errors,
+        "enabled": s.enabled,
+        "disabled_message": s.disabled_message,
         "probes": s.probes.iter().map(probe_status).collect::<Vec<_>>(),
     })
 }

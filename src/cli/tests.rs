@@ -63,6 +63,11 @@ fn wrong_lines() {
         ("tools register x --wait 10", ErrorKind::ValueValidation),
         ("tools list --format xml", ErrorKind::InvalidValue),
         ("tools list --all --hidden", ErrorKind::ArgumentConflict),
+        ("tools list --all --agent a", ErrorKind::ArgumentConflict),
+        ("tools explain", ErrorKind::MissingRequiredArgument),
+        ("tools search --limit 5", ErrorKind::MissingRequiredArgument),
+        ("policy set", ErrorKind::MissingRequiredArgument),
+        ("policy set a --max-tools many", ErrorKind::ValueValidation),
         ("status report gw --error x --run busy", ErrorKind::ArgumentConflict),
         ("status report gw --json x --queued 1", ErrorKind::ArgumentConflict),
         ("status report gw --degraded x", ErrorKind::ValueValidation),
@@ -88,6 +93,7 @@ fn flags_reach_the_settings() {
     assert!(settings.degraded_capabilities && settings.log.json);
     for line in [
         "tools list --namespace prod --output json --server a:1",
+        "policy list --namespace prod --output json --server a:1",
         "status --namespace prod get --output json --server a:1",
         "allowlist check --namespace prod --output json --server a:1",
         "healthcheck --namespace prod --output json --server a:1",

@@ -9,14 +9,15 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     Client, Failure,
     client::{self, CALL, request},
-    json, lint, print, register,
+    explain, json, lint, print, register,
+    selection::{AgentArgs, BudgetArgs},
 };
 use crate::{
     config::ClientSettings,
     proto::v1::{
-        AllowedTools, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
-        ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus,
-        UnregisterToolsRequest,
+        GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse, ListToolsRequest,
+        ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus, UnregisterToolsRequest,
+        Visibility,
     },
 };
 
@@ -46,6 +47,23 @@ pub enum ToolsCommand {
     Lint(lint::LintArgs),
     /// Unregister tools; exit code 1 if one was not there, or is another owner's
     Unregister(UnregisterArgs),
+    /// Find the tools that an agent may use now by words
+    Search(explain::SearchArgs),
+    /// Explain why an agent sees a tool or not; exit code 1 if it does not
+    Explain(Box<explain::ExplainArgs>),
+    /// Hide a tool from every agent, until it is enabled again
+    Disable {
+        /// The tool's name
+        name: String,
+        /// Why, for people: agents are told as well
+        #[arg(long, default_value = "", hide_default_value = true)]
+        message: String,
+    },
+    /// Show a tool again that was disabled
+    Enable {
+        /// The tool's name
+        name: String,
+    },
     /// Probe a tool now; exit code 1 unless all its probes pass
     Probe {
         /// The tool's name
@@ -57,14 +75,18 @@ pub enum ToolsCommand {
 #[derive(Clone, Debug, Args)]
 pub struct ListArgs {
     /// All tools, available or not, with verdict and reason
-    #[arg(long, conflicts_with_all = ["allowed", "format", "strict", "hidden", "definitions"])]
+    #[arg(long, conflicts_with_all = ["agent", "allowed", "format", "max_tools", "max_tokens", "visibility",
+        "strict", "hidden", "definitions"])]
     pub all: bool,
-    /// Only these names, as an agent's allowlist would have it
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub allowed: Option<Vec<String>>,
-    /// Form of the definitions
-    #[arg(long, value_enum, default_value_t = Format::Mcp)]
-    pub format: Format,
+    /// As whom.
+    #[command(flatten)]
+    pub who: AgentArgs,
+    /// How much it may be.
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+    /// What becomes of tools that do not work now
+    #[arg(long, value_enum, default_value_t = Seen::Hide)]
+    pub visibility: Seen,
     /// Fail if the form can't say all of the tools as they were registered
     #[arg(long)]
     pub strict: bool,
@@ -110,6 +132,15 @@ impl Format {
     }
 }
 
+/// What becomes of tools that do not work now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Seen {
+    /// Left out
+    Hide,
+    /// Kept, beside a piece that names those that work
+    Stable,
+}
+
 /// Which tools to unregister.
 #[derive(Clone, Debug, Args)]
 pub struct UnregisterArgs {
@@ -126,23 +157,35 @@ pub struct UnregisterArgs {
 
 pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Result<(), Failure> {
     match command {
-        ToolsCommand::List(args) if args.all => list_all(settings).await,
+        ToolsCommand::List(args) if args.all => list_all(&args.who.selector, settings).await,
         ToolsCommand::List(args) => list(args, settings).await,
         ToolsCommand::Get { name } => get(name, settings).await,
         ToolsCommand::Register(args) => register::run(args, settings).await,
         // It needs no server; the command line runs it.
         ToolsCommand::Lint(_) => Ok(()),
         ToolsCommand::Unregister(args) => unregister(args, settings).await,
+        ToolsCommand::Search(args) => explain::search(args, settings).await,
+        ToolsCommand::Explain(args) => explain::explain(*args, settings).await,
+        ToolsCommand::Disable { name, message } => explain::switch(name, false, message, settings).await,
+        ToolsCommand::Enable { name } => explain::switch(name, true, String::new(), settings).await,
         ToolsCommand::Probe { name } => probe(name, settings).await,
     }
 }
 
 async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> {
-    let format = args.format.to_proto();
+    let visibility = match args.visibility {
+        Seen::Hide => Visibility::Hide,
+        Seen::Stable => Visibility::Stable,
+    };
     let message = ListAvailableToolsRequest {
         namespace: settings.namespace.to_string(),
-        allowed_tools: args.allowed.map(|names| AllowedTools { names }),
-        format: format.into(),
+        agent_id: args.who.agent.clone(),
+        allowed_tools: args.who.allowed(),
+        label_selector: args.who.selector.clone(),
+        format: args.who.format(),
+        visibility: visibility.into(),
+        max_tools: args.budget.max_tools,
+        max_tokens: args.budget.max_tokens,
         include_hidden: args.hidden,
         strict: args.strict,
         max_reply_bytes: MAX_LIST_BYTES,
@@ -156,6 +199,9 @@ async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> 
         print::json(&available_json(&reply)?)?;
     } else {
         print::table(&["NAME", "TOKENS", "ENDPOINT", "DESCRIPTION"], &available_rows(&reply)?)?;
+        if !reply.allowed_json.is_empty() {
+            print::line(&format!("\nallowed now: {}", reply.allowed_json))?;
+        }
         if args.hidden {
             print::line("")?;
             print::table(&["HIDDEN", "STAGE", "REASON", "MESSAGE"], &hidden_rows(&reply))?;
@@ -189,6 +235,8 @@ struct AvailableList<'a> {
     hidden_count: u32,
     losses: Vec<Value>,
     unknown_tools: &'a [String],
+    allowed_json: &'a str,
+    visibility_used: &'a str,
     etag: &'a str,
     max_age: Option<String>,
     token_estimate: u32,
@@ -238,6 +286,8 @@ fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_
         hidden_count: reply.hidden_count,
         losses: reply.losses.iter().map(json::loss).collect(),
         unknown_tools: &reply.unknown_tools,
+        allowed_json: &reply.allowed_json,
+        visibility_used: reply.visibility_used().as_str_name(),
         etag: &reply.etag,
         max_age: reply.max_age.as_ref().map(ToString::to_string),
         token_estimate: reply.token_estimate,
@@ -271,13 +321,15 @@ fn hidden_rows(reply: &ListAvailableToolsResponse) -> Vec<Vec<String>> {
     rows
 }
 
-async fn list_all(settings: &ClientSettings) -> Result<(), Failure> {
+async fn list_all(selector: &str, settings: &ClientSettings) -> Result<(), Failure> {
     let mut client = client::tools(settings).await?;
     let mut tools: Vec<Tool> = Vec::new();
     let mut page_token = String::new();
     loop {
         let namespace = settings.namespace.to_string();
-        let message = ListToolsRequest { namespace, page_size: PAGE, page_token, ..Default::default() };
+        let label_selector = selector.to_owned();
+        let message =
+            ListToolsRequest { namespace, page_size: PAGE, page_token, label_selector, ..Default::default() };
         let page = client.list_tools(request(message, CALL)).await;
         let page = page.map_err(|status| Failure::call(&status))?.into_inner();
         tools.extend(page.tools);
@@ -304,7 +356,11 @@ fn status_rows(tools: &[Tool]) -> Vec<Vec<String>> {
 
 fn verdict(status: &ToolStatus) -> String {
     let name = json::verdict(status.verdict).trim_start_matches("VERDICT_");
-    if status.last_good { format!("{name} (last good)") } else { name.to_owned() }
+    match (status.enabled, status.last_good) {
+        (false, _) => format!("{name} (disabled)"),
+        (true, true) => format!("{name} (last good)"),
+        (true, false) => name.to_owned(),
+    }
 }
 
 async fn get(name: String, settings: &ClientSettings) -> Result<(), Failure> {
@@ -373,6 +429,7 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
         ("owner", format!("{}{manifest}", tool.owner)),
         ("verdict", verdict(&status)),
         ("reason", why),
+        ("disabled", if status.enabled { String::new() } else { format!("yes {}", status.disabled_message) }),
         ("since", time(status.since.as_ref())),
         ("last success", time(status.last_success_time.as_ref())),
         ("generation", tool.generation.to_string()),

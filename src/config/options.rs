@@ -110,6 +110,8 @@ options! {
             "Environment variable that holds the allowlist, instead of ALLOWED_TOOLS";
         strict_wait, "TOOLPULSE_STRICT_WAIT", "0s", "DURATION",
             "With CI set: how long to wait for the allowlist's names before giving up";
+        default_policy, "TOOLPULSE_DEFAULT_POLICY", "allow", "POLICY",
+            "What agents without a policy may see: allow (no restriction) or deny (nothing)";
         gateway_status_tool, "TOOLPULSE_GATEWAY_STATUS_TOOL", "false", "BOOL",
             "Offer the built-in tool gateway_status to agents",
             #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];

@@ -39,6 +39,7 @@ fn defaults_are_the_documented_ones() {
             log: Log { filter: "info".to_owned(), json: false },
             allowlist: AllowlistEnvironment::default(),
             strict_wait: Duration::ZERO,
+            default_policy: crate::core::policy::DefaultPolicy::Allow,
             gateway_status_tool: false,
             degraded_capabilities: false,
             watch: Watching {

@@ -11,7 +11,10 @@ mod tests;
 
 use std::time::Duration;
 
-pub use self::{diagnostics::Diagnostics, request::RequestAllowlist};
+pub use self::{
+    diagnostics::{Diagnostics, View},
+    request::RequestAllowlist,
+};
 use self::{
     diagnostics::{MAX_LOGGED_NAMES, shown},
     items::Items,
@@ -155,21 +158,36 @@ impl ServerAllowlist {
         }
     }
 
-    /// What the allowlists do to the registered tools of `namespace`, or of all namespaces.
-    ///
-    /// `registered` are all tools of the server, also where one namespace is asked for: a name of the server's list is known
-    /// as soon as any namespace has it. A name of the request's list has to be known where the request looks.
+    /// What the allowlists alone do to the registered tools of `namespace`, or of all namespaces.
     pub fn diagnostics<'a>(
         &self,
         registered: impl IntoIterator<Item = &'a ToolKey> + Clone,
         namespace: Option<&Namespace>,
         request: Option<&RequestAllowlist>,
     ) -> Diagnostics {
-        let asked =
-            || registered.clone().into_iter().filter(|key| namespace.is_none_or(|n| *n == key.namespace));
+        self.diagnose(registered, &View { namespace, request, ..View::default() }, |_| true)
+    }
+
+    /// What the allowlists do to the registered tools that `view` looks at. `others`: whether whatever else there is lets a
+    /// tool pass.
+    ///
+    /// `registered` are all tools of the server, also where one namespace is asked for: a name of the server's list is known
+    /// as soon as any namespace has it. A name of the request's list has to be known where the request looks.
+    pub fn diagnose<'a>(
+        &self,
+        registered: impl IntoIterator<Item = &'a ToolKey> + Clone,
+        view: &View<'_>,
+        others: impl Fn(&ToolKey) -> bool,
+    ) -> Diagnostics {
+        let View { namespace, request, may_know } = *view;
+        let asked = || {
+            let here = |key: &&ToolKey| namespace.is_none_or(|n| *n == key.namespace) && may_know(key);
+            registered.clone().into_iter().filter(here)
+        };
         let passes = |key: &ToolKey| {
             self.allows(&key.namespace, &key.name)
                 && request.is_none_or(|request| request.allows(&key.namespace, &key.name))
+                && others(key)
         };
         let print = |keys: &mut dyn Iterator<Item = &'a ToolKey>| {
             let mut names: Vec<String> = keys.map(|key| shown(key, namespace)).collect();

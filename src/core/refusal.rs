@@ -42,6 +42,26 @@ pub enum Refusal {
         /// The name that was asked for.
         name: String,
     },
+    /// There is no such policy.
+    #[error("no policy for agent '{agent_id}' in namespace '{namespace}'")]
+    PolicyNotFound {
+        /// The namespace that was asked for.
+        namespace: String,
+        /// The agent that was asked for.
+        agent_id: String,
+    },
+    /// The policy is not the one that the writer read.
+    #[error(
+        "the policy of agent '{agent_id}' is another one by now: its etag is '{current}', not '{given}'; read it again"
+    )]
+    EtagMismatch {
+        /// The agent.
+        agent_id: String,
+        /// The etag that the writer read.
+        given: String,
+        /// The etag in force; empty if there is no policy.
+        current: String,
+    },
     /// The tool has no probe of that name.
     #[error("tool '{name}' has no probe '{probe}'; its probes: {known}")]
     ProbeNotFound {

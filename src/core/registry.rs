@@ -20,6 +20,7 @@ use super::{
     tool::StoredTool,
 };
 
+pub mod access;
 pub mod plan;
 
 /// Most tools of one namespace.
@@ -39,6 +40,13 @@ pub struct Entry {
     targets: Vec<Option<TargetId>>,
     window_end: Option<Moment>,
     mapped_names: Vec<String>,
+}
+
+impl Entry {
+    /// When its next window ends.
+    pub fn window_end(&self) -> Option<Moment> {
+        self.window_end
+    }
 }
 
 /// Something that happened to a tool, for the log, the catalog and the checkpoint.
@@ -72,6 +80,8 @@ pub enum Success {
 /// All tools, the schedule of their probes, and the ends of their windows.
 #[derive(Debug)]
 pub struct Registry {
+    /// What operators say of agents and tools.
+    pub access: access::Access,
     defaults: Defaults,
     tools: BTreeMap<ToolKey, Entry>,
     mapped: BTreeMap<(Namespace, String), ToolName>,
@@ -84,6 +94,7 @@ impl Registry {
     /// An empty registry.
     pub fn new(defaults: Defaults) -> Self {
         Self {
+            access: access::Access::default(),
             defaults,
             tools: BTreeMap::new(),
             mapped: BTreeMap::new(),

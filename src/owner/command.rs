@@ -1,6 +1,6 @@
 //! What the owner can be asked, and the handle to ask it with.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -8,9 +8,11 @@ use tokio_util::sync::CancellationToken;
 use crate::core::{
     gateway::{End, GatewayId, NewReport, ReportEffect, Source, StreamId},
     name::{Namespace, ToolKey},
+    policy::Policy,
     refusal::Refusal,
     registry::{
         Report,
+        access::PolicyKey,
         plan::{Registered, Registration},
     },
 };
@@ -93,6 +95,12 @@ pub enum Command {
     Clear(Namespace, Option<String>, Reply<Cleared>),
     /// Make the manifest's tools exactly these.
     Declare(Vec<Registration>, Reply<RegisterAnswer>),
+    /// Put an agent's policy in; with an etag, only over that policy.
+    SetPolicy(Policy, String, Reply<Position>),
+    /// Delete an agent's policy; with an etag, only that one.
+    DeletePolicy(PolicyKey, String, Reply<Position>),
+    /// Switch a tool off, for a reason, or on again.
+    Switch(ToolKey, Option<Arc<str>>, Reply<Position>),
     /// Run a tool's probes now.
     Probe {
         /// The tool.
@@ -180,6 +188,30 @@ impl Handle {
     /// The server is stopping.
     pub async fn started(&self) -> Result<(), Refusal> {
         self.0.send(Command::Started).await.map_err(|_| Refusal::Draining)
+    }
+
+    /// Puts an agent's policy in. With an etag: only if that is the etag of the policy in force.
+    ///
+    /// # Errors
+    /// The policy in force is another one, there are too many, the store refuses, or the server is stopping.
+    pub async fn set_policy(&self, policy: Policy, etag: String) -> Result<Position, Refusal> {
+        self.ask(|reply| Command::SetPolicy(policy, etag, reply)).await
+    }
+
+    /// Deletes an agent's policy. With an etag: only if that is the etag of the policy in force.
+    ///
+    /// # Errors
+    /// There is none, the policy in force is another one, the store refuses, or the server is stopping.
+    pub async fn delete_policy(&self, key: PolicyKey, etag: String) -> Result<Position, Refusal> {
+        self.ask(|reply| Command::DeletePolicy(key, etag, reply)).await
+    }
+
+    /// Switches a tool off, for a reason, or on again.
+    ///
+    /// # Errors
+    /// No such tool, too many are off, the store refuses, or the server is stopping.
+    pub async fn switch(&self, key: ToolKey, off: Option<Arc<str>>) -> Result<Position, Refusal> {
+        self.ask(|reply| Command::Switch(key, off, reply)).await
     }
 
     /// Runs a tool's probes now and waits for them; the catalog shows the results.

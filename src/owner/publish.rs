@@ -16,7 +16,7 @@ use crate::{
         availability::{Effect, Verdict},
         name::ToolKey,
         probe::ProbeKind,
-        registry::{Entry, Happening, Success},
+        registry::{Entry, Happening, Success, access::PolicyKey},
         time::Moment,
     },
     store::{Soft, Stamp, StoreError},
@@ -32,6 +32,7 @@ type ProbeOf = (ToolKey, Arc<str>);
 /// What the next catalog must show, and who waits for it.
 pub(super) struct Dirty {
     tools: BTreeMap<ToolKey, bool>,
+    policies: BTreeSet<PolicyKey>,
     collisions: bool,
     pub(super) gateways: bool,
     /// Readers may be told, with the next catalog, that the registry is settled.
@@ -60,6 +61,7 @@ impl Dirty {
     pub(super) fn new(revision: u64) -> Self {
         Self {
             tools: BTreeMap::new(),
+            policies: BTreeSet::new(),
             collisions: false,
             gateways: false,
             settles: false,
@@ -77,6 +79,12 @@ impl Dirty {
     pub(super) fn tool(&mut self, key: ToolKey, visible: bool) {
         *self.tools.entry(key).or_default() |= visible;
         self.moved |= visible;
+    }
+
+    /// A policy changed.
+    pub(super) fn policy(&mut self, key: PolicyKey) {
+        self.policies.insert(key);
+        self.moved = true;
     }
 
     pub(super) fn revision_moves(&mut self) {
@@ -112,6 +120,7 @@ impl Dirty {
 
     fn is_empty(&self) -> bool {
         self.tools.is_empty()
+            && self.policies.is_empty()
             && !self.collisions
             && !self.gateways
             && !self.settles
@@ -155,12 +164,16 @@ impl Owner {
                 }
                 None => catalog.remove(&key),
             }
+            catalog.switch_builtin(&key, self.registry.access.disabled(&key));
+        }
+        for key in std::mem::take(&mut self.dirty.policies) {
+            let policy = self.registry.access.policy(&key).cloned();
+            catalog.set_policy(key, policy);
         }
         self.publish_gateways(&mut catalog);
         if std::mem::take(&mut self.dirty.collisions) {
             catalog.collisions = Arc::new(self.collisions.clone());
         }
-        catalog.next_window_end = self.registry.next_window_end();
         let count = |verdict| catalog.count(verdict);
         self.metrics.set_tools(
             count(Verdict::Available),

@@ -12,8 +12,10 @@ use crate::{
     core::{
         availability::ProbeState,
         name::ToolKey,
+        policy::Disabled,
         refusal::Refusal,
         registry::plan::{Collision, Plan, Planned, Registered, Registration, Unregistered},
+        tool::StoredTool,
     },
     store::{Change, Commit, StoreError},
 };
@@ -70,28 +72,23 @@ impl Owner {
     pub(super) fn start_commit(&mut self) {
         while self.commit.is_none() && !self.waiting.is_empty() {
             let now_ms = self.clock.wall_ms(self.clock.now());
+            let catalog = self.publisher.current();
+            let builtin = |key: &ToolKey| catalog.is_builtin(key);
             let mut plan = Plan::new(&self.registry, self.generation, now_ms);
             let mut finishes: Vec<Finish> = Vec::new();
             while finishes.len() < MAX_GROUP
                 && plan.len() < MAX_CHANGES
                 && let Some(command) = self.waiting.pop_front()
             {
-                finishes.extend(judge(&mut plan, command));
+                finishes.extend(judge(&mut plan, command, &builtin));
             }
             let planned = plan.finish();
             self.note_collisions(&planned.collisions);
-            if planned.changes.is_empty() {
+            if planned.is_empty() {
                 self.dirty.finish_later(finishes);
                 continue;
             }
-            let change = |(key, change): (&ToolKey, &Option<_>)| match change {
-                Some((tool, _)) => Change::Put(std::sync::Arc::unwrap_or_clone(std::sync::Arc::clone(tool))),
-                None => Change::Delete(key.clone()),
-            };
-            let commit = Commit {
-                changes: planned.changes.iter().map(change).collect(),
-                generation: planned.generation,
-            };
+            let commit = Commit { changes: rows(&planned), generation: planned.generation };
             let answer = Box::pin(self.store.commit(commit));
             self.commit = Some(CommitInFlight { answer, planned, finishes });
         }
@@ -120,6 +117,18 @@ impl Owner {
             self.settle_with(&key);
             self.dirty.tool(key, true);
         }
+        for (key, policy) in planned.policies {
+            let set = policy.is_some();
+            tracing::info!(namespace = %key.0, agent = %key.1, set, "an agent's policy changed");
+            self.dirty.policy(key.clone());
+            self.registry.access.set_policy(key, policy);
+        }
+        for (key, disabled) in planned.switches {
+            let enabled = disabled.is_none();
+            tracing::info!(tool = %key, enabled, "an operator threw a tool's switch");
+            self.dirty.tool(key.clone(), true);
+            self.registry.access.set_switch(key, disabled);
+        }
         self.drop_waiters();
         self.dirty.revision_moves();
         self.dirty.finish_later(finishes);
@@ -137,8 +146,25 @@ impl Owner {
     }
 }
 
+/// The rows that a plan changes.
+fn rows(planned: &Planned) -> Vec<Change> {
+    let tools = planned.changes.iter().map(|(key, change)| match change {
+        Some((tool, _)) => Change::Put(StoredTool::clone(tool)),
+        None => Change::Delete(key.clone()),
+    });
+    let policies = planned.policies.iter().map(|((namespace, agent), change)| match change {
+        Some(policy) => Change::PutPolicy(policy.clone()),
+        None => Change::DeletePolicy(namespace.clone(), agent.clone()),
+    });
+    let switches = planned.switches.iter().map(|(key, change)| match change {
+        Some(disabled) => Change::PutSwitch(key.clone(), Disabled::clone(disabled)),
+        None => Change::DeleteSwitch(key.clone()),
+    });
+    tools.chain(policies).chain(switches).collect()
+}
+
 /// Judges one command; gives what tells its caller.
-fn judge(plan: &mut Plan<'_>, command: Command) -> Option<Finish> {
+fn judge(plan: &mut Plan<'_>, command: Command, builtin: &dyn Fn(&ToolKey) -> bool) -> Option<Finish> {
     Some(match command {
         Command::Register(registering, reply) => register(plan, registering, reply),
         Command::Declare(tools, reply) => declare(plan, tools, reply),
@@ -146,6 +172,12 @@ fn judge(plan: &mut Plan<'_>, command: Command) -> Option<Finish> {
         Command::Clear(namespace, owner, reply) => {
             let count = plan.clear(&namespace, owner.as_deref());
             finish(reply, move |revision| Cleared { count, revision, ..Cleared::default() })
+        }
+        Command::SetPolicy(policy, etag, reply) => judged(plan.put_policy(policy, &etag), reply),
+        Command::DeletePolicy(key, etag, reply) => judged(plan.delete_policy(key, &etag), reply),
+        Command::Switch(key, off, reply) => {
+            let builtin = builtin(&key);
+            judged(plan.switch(key, off, builtin), reply)
         }
         // Never queued: these are no writes.
         Command::Probe { .. } | Command::Report { .. } | Command::Gateway(_) | Command::Started => {
@@ -200,6 +232,11 @@ fn unregister(plan: &mut Plan<'_>, unregistering: Unregistering, reply: Reply<Cl
         list.push(key);
     }
     finish(reply, move |revision| Cleared { revision, ..cleared })
+}
+
+/// A write that is planned, or refused; the refusal waits with the others, for it may rest on what they change.
+fn judged(outcome: Result<(), Refusal>, reply: Reply<u64>) -> Finish {
+    Box::new(move |stored| drop(reply.send(stored.and_then(|revision| outcome.map(|()| revision)))))
 }
 
 fn finish<T: Send + 'static>(

@@ -4,6 +4,7 @@ pub mod format;
 mod json;
 mod probe;
 mod scalar;
+pub mod selection;
 pub mod status;
 mod target;
 

@@ -123,6 +123,16 @@ fn tell(refusal: &Refusal) -> Told {
             "TOOL_NOT_FOUND",
             vec![("namespace", namespace.clone()), ("name", name.clone())],
         ),
+        Refusal::PolicyNotFound { namespace, agent_id } => told(
+            Code::NotFound,
+            "POLICY_NOT_FOUND",
+            vec![("namespace", namespace.clone()), ("agent_id", agent_id.clone())],
+        ),
+        Refusal::EtagMismatch { agent_id, given, current } => told(
+            Code::Aborted,
+            "ETAG_MISMATCH",
+            vec![("agent_id", agent_id.clone()), ("given", given.clone()), ("current", current.clone())],
+        ),
         Refusal::ProbeNotFound { name, probe, known } => told(
             Code::NotFound,
             "PROBE_NOT_FOUND",
@@ -249,6 +259,18 @@ mod tests {
                 Refusal::ToolNotFound { namespace: s("ns"), name: s("n") },
                 Code::NotFound,
                 "TOOL_NOT_FOUND",
+                false,
+            ),
+            (
+                Refusal::PolicyNotFound { namespace: s("ns"), agent_id: s("a") },
+                Code::NotFound,
+                "POLICY_NOT_FOUND",
+                false,
+            ),
+            (
+                Refusal::EtagMismatch { agent_id: s("a"), given: s("1"), current: s("2") },
+                Code::Aborted,
+                "ETAG_MISMATCH",
                 false,
             ),
             (

@@ -22,13 +22,19 @@ pub struct Filter<'a> {
     pub owner: &'a str,
     /// The verdict's number.
     pub verdict: i32,
+    /// The label selector in its canonical form.
+    pub labels: &'a str,
 }
 
 impl Filter<'_> {
     fn hash(&self) -> [u8; HASH] {
-        let Self { rpc, namespace, owner, verdict } = self;
+        let Self { rpc, namespace, owner, verdict, labels } = self;
         let mut hash = ContentHash::new("toolpulse page token 1");
         hash.text(rpc).text(namespace).text(owner).bytes(&verdict.to_be_bytes());
+        // Left out where it is empty, as tokens had none at first.
+        if !labels.is_empty() {
+            hash.text(labels);
+        }
         let mut short = [0; HASH];
         short.copy_from_slice(&hash.finish()[..HASH]);
         short
@@ -76,7 +82,8 @@ mod tests {
 
     use super::*;
 
-    const FILTER: Filter<'static> = Filter { rpc: "ListTools", namespace: "default", owner: "", verdict: 0 };
+    const FILTER: Filter<'static> =
+        Filter { rpc: "ListTools", namespace: "default", owner: "", verdict: 0, labels: "" };
 
     #[test]
     fn a_token_is_bound_to_its_filter() {
@@ -87,6 +94,7 @@ mod tests {
             Filter { namespace: "other", ..FILTER },
             Filter { owner: "default", ..FILTER },
             Filter { verdict: 1, ..FILTER },
+            Filter { labels: "a", ..FILTER },
         ] {
             let message = "page_token belongs to another filter; start again without it";
             assert_eq!(decode(&token, &other), Err(Fault::new("page_token", message)));

@@ -9,7 +9,7 @@ use crate::{
     catalog::Reader,
     clock::Clock,
     core::{
-        name::{Namespace, ToolKey},
+        name::ToolKey,
         refusal::{Fault, Refusal},
     },
     owner::Handle,
@@ -17,10 +17,13 @@ use crate::{
 };
 
 mod available;
+mod explain;
 mod probe;
 mod read;
 mod register;
+mod search;
 
+pub(super) use read::MAX_PAGE_BYTES;
 pub use register::{Judge, Manner};
 
 /// What the service is made of.
@@ -56,10 +59,6 @@ fn key(namespace: &str, name: &str) -> Result<ToolKey, Refusal> {
         (Ok(namespace), Ok(name)) => Ok(ToolKey { namespace, name }),
         (namespace, name) => Err(Refusal::Invalid(namespace.err().into_iter().chain(name.err()).collect())),
     }
-}
-
-fn namespace(text: &str) -> Result<Namespace, Refusal> {
-    super::convert::namespace(text).map_err(|fault| Refusal::Invalid(vec![fault]))
 }
 
 /// How long a handler may wait for something: what was asked for, but so that the answer still arrives in time.
@@ -133,6 +132,28 @@ impl ToolRegistryService for ToolService {
         let deadline = super::deadline::grpc_timeout(request.metadata());
         let answer = self.available(request.into_inner(), deadline).await;
         answer.map(Prepared::into_response).map_err(|refusal| refusal_to_status(&refusal))
+    }
+
+    async fn search_tools(
+        &self,
+        request: Request<v1::SearchToolsRequest>,
+    ) -> Result<Response<v1::SearchToolsResponse>, Status> {
+        let deadline = super::deadline::grpc_timeout(request.metadata());
+        reply(self.search(request.into_inner(), deadline).await)
+    }
+
+    async fn explain_tool(
+        &self,
+        request: Request<v1::ExplainToolRequest>,
+    ) -> Result<Response<v1::ExplainToolResponse>, Status> {
+        reply(self.explain(&request.into_inner()))
+    }
+
+    async fn set_tool_enabled(
+        &self,
+        request: Request<v1::SetToolEnabledRequest>,
+    ) -> Result<Response<v1::SetToolEnabledResponse>, Status> {
+        reply(self.set_enabled(request.into_inner()).await)
     }
 
     async fn probe_tool(

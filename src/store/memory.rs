@@ -8,6 +8,7 @@ use super::{
 };
 use crate::core::{
     name::{Namespace, ToolKey},
+    policy::{AgentId, Disabled, Policy, Rules},
     tool::StoredTool,
 };
 
@@ -17,6 +18,8 @@ pub(super) struct Memory {
     tools: BTreeMap<ToolKey, StoredTool>,
     successes: BTreeMap<ToolKey, BTreeMap<Arc<str>, Success>>,
     gateways: BTreeMap<(Namespace, String), String>,
+    policies: BTreeMap<(Namespace, AgentId), Arc<Rules>>,
+    switches: BTreeMap<ToolKey, Disabled>,
     generation: u64,
     revision: u64,
     closed: bool,
@@ -69,12 +72,19 @@ impl Memory {
             gateway_id: id.clone(),
             snapshot_json: snapshot.clone(),
         };
+        let policy = |((namespace, agent), rules): (&(Namespace, AgentId), &Arc<Rules>)| Policy {
+            namespace: namespace.clone(),
+            agent: agent.clone(),
+            rules: Arc::clone(rules),
+        };
         Ok(Loaded {
             tools: self.tools.values().cloned().collect(),
             generation: self.generation,
             revision: self.revision,
             successes,
             gateways: self.gateways.iter().map(gateway).collect(),
+            policies: self.policies.iter().map(policy).collect(),
+            switches: self.switches.iter().map(|(key, off)| (key.clone(), off.clone())).collect(),
         })
     }
 
@@ -95,6 +105,18 @@ impl Memory {
             Change::Delete(key) => {
                 self.successes.remove(key);
                 self.tools.remove(key);
+            }
+            Change::PutPolicy(Policy { namespace, agent, rules }) => {
+                self.policies.insert((namespace.clone(), agent.clone()), Arc::clone(rules));
+            }
+            Change::DeletePolicy(namespace, agent) => {
+                self.policies.remove(&(namespace.clone(), agent.clone()));
+            }
+            Change::PutSwitch(key, disabled) => {
+                self.switches.insert(key.clone(), disabled.clone());
+            }
+            Change::DeleteSwitch(key) => {
+                self.switches.remove(key);
             }
         }
     }

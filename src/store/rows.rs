@@ -10,6 +10,7 @@ use super::{
 };
 use crate::core::{
     name::{Namespace, ToolKey, ToolName},
+    policy::{AgentId, Disabled, Policy},
     tool::{StoredTool, ToolSpec},
 };
 
@@ -58,6 +59,10 @@ pub(super) struct Statements<'c> {
     clear: Statement<'c>,
     gateway: Statement<'c>,
     drop_gateway: Statement<'c>,
+    put_policy: Statement<'c>,
+    delete_policy: Statement<'c>,
+    put_switch: Statement<'c>,
+    delete_switch: Statement<'c>,
 }
 
 impl<'c> Statements<'c> {
@@ -90,6 +95,16 @@ impl<'c> Statements<'c> {
                  ON CONFLICT DO UPDATE SET snapshot = excluded.snapshot",
             )?,
             drop_gateway: conn.prepare("DELETE FROM gateway WHERE namespace = ?1 AND gateway_id = ?2")?,
+            put_policy: conn.prepare(
+                "INSERT INTO policy (namespace, agent_id, rules) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT DO UPDATE SET rules = excluded.rules",
+            )?,
+            delete_policy: conn.prepare("DELETE FROM policy WHERE namespace = ?1 AND agent_id = ?2")?,
+            put_switch: conn.prepare(
+                "INSERT INTO switch (namespace, name, message, since_ms) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT DO UPDATE SET message = excluded.message, since_ms = excluded.since_ms",
+            )?,
+            delete_switch: conn.prepare("DELETE FROM switch WHERE namespace = ?1 AND name = ?2")?,
         })
     }
 
@@ -133,6 +148,22 @@ impl<'c> Statements<'c> {
                 let (namespace, name) = texts(key);
                 self.delete.execute([namespace, name])?;
                 self.evict.execute(params![namespace, name, None::<i64>])?;
+            }
+            Change::PutPolicy(Policy { namespace, agent, rules }) => {
+                let rules = serde_json::to_string(&**rules)
+                    .map_err(|error| WriteError::Content(format!("policy of agent {agent}: {error}")))?;
+                self.put_policy.execute([namespace.as_str(), agent.as_str(), &rules])?;
+            }
+            Change::DeletePolicy(namespace, agent) => {
+                self.delete_policy.execute([namespace.as_str(), agent.as_str()])?;
+            }
+            Change::PutSwitch(key, Disabled { message, since_ms }) => {
+                let (namespace, name) = texts(key);
+                self.put_switch.execute(params![namespace, name, &**message, since_ms])?;
+            }
+            Change::DeleteSwitch(key) => {
+                let (namespace, name) = texts(key);
+                self.delete_switch.execute([namespace, name])?;
             }
         }
         Ok(())
@@ -197,6 +228,16 @@ pub(super) fn load(conn: &Connection) -> Result<Loaded, LoadError> {
             "SELECT namespace, gateway_id, snapshot FROM gateway ORDER BY namespace, gateway_id",
             gateway,
         )?,
+        policies: all(
+            conn,
+            "SELECT namespace, agent_id, rules FROM policy ORDER BY namespace, agent_id",
+            policy,
+        )?,
+        switches: all(
+            conn,
+            "SELECT namespace, name, message, since_ms FROM switch ORDER BY namespace, name",
+            |row| Ok((key(row)?, Disabled { message: text(row, 2)?.into(), since_ms: row.get(3)? })),
+        )?,
     })
 }
 
@@ -248,6 +289,14 @@ fn gateway(row: &Row<'_>) -> Result<SavedGateway, LoadError> {
         gateway_id: row.get(1)?,
         snapshot_json: row.get(2)?,
     })
+}
+
+fn policy(row: &Row<'_>) -> Result<Policy, LoadError> {
+    let agent = AgentId::parse(text(row, 1)?).map_err(LoadError::Content)?;
+    let rules = serde_json::from_str(text(row, 2)?)
+        .map_err(|error| LoadError::Content(format!("the policy of agent {agent}: {error}")))?;
+    let namespace = Namespace::parse(text(row, 0)?).map_err(LoadError::Content)?;
+    Ok(Policy { namespace, agent, rules: Arc::new(rules) })
 }
 
 fn key(row: &Row<'_>) -> Result<ToolKey, LoadError> {

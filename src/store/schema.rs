@@ -19,7 +19,10 @@ pub(super) struct Migration {
 }
 
 /// All steps of this build. Append; never change one that was released.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration { to: 1, sql: include_str!("schema.sql") }];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration { to: 1, sql: include_str!("schema.sql") },
+    Migration { to: 2, sql: include_str!("schema2.sql") },
+];
 
 /// Reads the schema version without writing anything; 0 for a file with nothing in it.
 pub(super) fn identify(conn: &Connection, file: &Path) -> Result<u32, OpenError> {
@@ -87,26 +90,31 @@ mod tests {
     use super::*;
     use crate::store::{FILE, Loaded, Soft, Write, sqlite::Sqlite, worker::Engine};
 
+    const NEWEST: u32 = MIGRATIONS.len() as u32;
     const GOOD: Migration = Migration {
-        to: 2,
+        to: NEWEST + 1,
         sql: "ALTER TABLE gateway ADD COLUMN note TEXT NOT NULL DEFAULT 'none'; CREATE TABLE more (x INTEGER) STRICT;",
     };
-    const BAD: Migration = Migration { to: 2, sql: "CREATE TABLE more (x INTEGER) STRICT; SELECT nonsense;" };
+    const BAD: Migration =
+        Migration { to: NEWEST + 1, sql: "CREATE TABLE more (x INTEGER) STRICT; SELECT nonsense;" };
 
-    /// A directory with a version 1 store that holds one gateway and a revision.
-    fn version_1() -> (tempfile::TempDir, Loaded) {
+    /// A directory with a store of the newest version that holds one gateway and a revision.
+    fn newest() -> (tempfile::TempDir, Loaded) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Sqlite::open(dir.path(), MIGRATIONS).unwrap();
-        let gateway = crate::store::SavedGateway {
-            namespace: crate::core::name::Namespace::default(),
-            gateway_id: "g".to_owned(),
-            snapshot_json: "{}".to_owned(),
-        };
-        let writes = [Write::Soft(vec![Soft::Gateway(gateway)]), Write::Reserve(7)];
+        let writes = [Write::Soft(vec![Soft::Gateway(gateway())]), Write::Reserve(7)];
         store.write(&writes.iter().collect::<Vec<_>>()).unwrap();
         let loaded = store.load().unwrap();
         assert_eq!((loaded.gateways.len(), loaded.revision), (1, 7));
         (dir, loaded)
+    }
+
+    fn gateway() -> crate::store::SavedGateway {
+        crate::store::SavedGateway {
+            namespace: crate::core::name::Namespace::default(),
+            gateway_id: "g".to_owned(),
+            snapshot_json: "{}".to_owned(),
+        }
     }
 
     fn version(dir: &Path) -> (i32, i64) {
@@ -125,17 +133,52 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_version_1_is_upgraded_with_all_it_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = Connection::open(dir.path().join(FILE)).unwrap();
+        // As its build wrote it.
+        conn.execute_batch(MIGRATIONS[0].sql).unwrap();
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+        conn.execute_batch(
+            "UPDATE counter SET generation = 3, revision = 7;
+             INSERT INTO gateway VALUES ('default', 'g', '{}');
+             INSERT INTO success VALUES ('default', 'a', 'p', 3, 'b', 1, 1, NULL);",
+        )
+        .unwrap();
+        drop(conn);
+        let mut store = Sqlite::open(dir.path(), MIGRATIONS).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!((loaded.generation, loaded.revision, loaded.successes.len()), (3, 7, 1));
+        assert_eq!(loaded.gateways, [gateway()]);
+        assert_eq!((loaded.policies.len(), loaded.switches.len()), (0, 0));
+        let key = crate::core::name::ToolKey {
+            namespace: crate::core::name::Namespace::default(),
+            name: crate::core::name::ToolName::parse("a").unwrap(),
+        };
+        let off = crate::core::policy::Disabled { message: "m".into(), since_ms: 1 };
+        let changes = vec![crate::store::Change::PutSwitch(key.clone(), off.clone())];
+        let commit = crate::store::Commit { changes, generation: 0 };
+        store.write(&[&Write::Commit(commit)]).unwrap();
+        drop(store);
+        assert_eq!(version(dir.path()).0, 2);
+        assert_eq!(Sqlite::open(dir.path(), MIGRATIONS).unwrap().load().unwrap().switches, [(key, off)]);
+    }
+
+    #[test]
     fn an_older_file_is_upgraded_with_all_it_holds() {
-        let (dir, before) = version_1();
+        let (dir, before) = newest();
+        let newer_version = i32::try_from(NEWEST).unwrap() + 1;
         let newer = [MIGRATIONS, &[GOOD]].concat();
         for start in ["upgrade", "already upgraded"] {
             let store = Sqlite::open(dir.path(), &newer).unwrap();
             assert_eq!(store.load().unwrap(), before, "{start}");
             drop(store);
-            assert_eq!(version(dir.path()), (2, 1), "{start}");
+            assert_eq!(version(dir.path()), (newer_version, 1), "{start}");
         }
         let error = Sqlite::open(dir.path(), MIGRATIONS).unwrap_err();
-        assert!(matches!(error, OpenError::Newer { found: 2, known: 1, .. }), "{error}");
+        let OpenError::Newer { found, known, .. } = error else { panic!("{error}") };
+        assert_eq!((found, known), (NEWEST + 1, NEWEST));
     }
 
     #[test]
@@ -143,15 +186,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let newer = [MIGRATIONS, &[GOOD]].concat();
         assert_eq!(Sqlite::open(dir.path(), &newer).unwrap().load().unwrap(), Loaded::default());
-        assert_eq!(version(dir.path()), (2, 1));
+        assert_eq!(version(dir.path()), (i32::try_from(NEWEST).unwrap() + 1, 1));
     }
 
     #[test]
     fn a_failed_upgrade_leaves_the_file_as_it_was() {
-        let (dir, before) = version_1();
+        let (dir, before) = newest();
         let error = Sqlite::open(dir.path(), &[MIGRATIONS, &[BAD]].concat()).unwrap_err();
-        assert!(matches!(error, OpenError::Upgrade { from: 1, to: 2, .. }), "{error}");
-        assert_eq!(version(dir.path()), (1, 0));
+        let OpenError::Upgrade { from, to, .. } = error else { panic!("{error}") };
+        assert_eq!((from, to), (NEWEST, NEWEST + 1));
+        assert_eq!(version(dir.path()), (i32::try_from(NEWEST).unwrap(), 0));
         assert_eq!(Sqlite::open(dir.path(), MIGRATIONS).unwrap().load().unwrap(), before);
     }
 }

@@ -74,7 +74,7 @@ async fn a_file_that_is_no_store_is_refused_and_left_alone() {
         (
             "newer",
             patched(&good, "PRAGMA user_version = 3"),
-            "newer toolpulse: schema 3, this one knows up to 1",
+            "newer toolpulse: schema 3, this one knows up to 2",
             theirs,
         ),
         ("no counters", patched(&good, "DELETE FROM counter"), "is damaged: no row of counters", ours),

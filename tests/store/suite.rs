@@ -1,12 +1,16 @@
 //! One suite for both engines.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tempfile::TempDir;
-use toolpulse::core::{name::Namespace, tool::StoredTool};
+use toolpulse::core::{
+    name::Namespace,
+    policy::{Disabled, Policy, Rules},
+    tool::StoredTool,
+};
 use toolpulse::store::{Change, Commit, Loaded, Location, SavedSuccess, Soft, Stamp, Store, StoreError};
 
-use crate::values::{full, gateway, key, names, probes, put, success, tool};
+use crate::values::{full, gateway, key, names, policy, probes, put, success, tool};
 
 /// A store that can be looked at as a start would see it.
 struct Rig {
@@ -66,6 +70,7 @@ macro_rules! both {
 both! {
     round_trip counters_never_go_back replacing_and_deleting_drop_successes successes_and_ages gateways
     soft_and_commit_keep_their_order many_at_once batches_are_whole closed_is_closed
+    policies switches
 }
 
 mod rules {
@@ -220,6 +225,44 @@ mod rules {
         let changes = (0..500).map(|n| Change::Delete(key("", &format!("t{n:04}")))).collect();
         rig.store().commit(Commit { changes, generation: 7 }).await.unwrap();
         assert_eq!(rig.state().await, Loaded { generation: 7, ..Loaded::default() });
+    }
+
+    pub(super) async fn policies(mut rig: Rig) {
+        let open = |agent| Policy { rules: Arc::default(), ..policy(agent) };
+        let elsewhere = Policy { namespace: Namespace::parse("a-first").unwrap(), ..policy("z@x:/y") };
+        let changes = [open("bot"), policy("gone"), elsewhere.clone(), policy("Bot"), policy("bot")];
+        let mut changes: Vec<Change> = changes.map(Change::PutPolicy).into();
+        let gone = policy("gone");
+        changes.push(Change::DeletePolicy(gone.namespace, gone.agent.clone()));
+        changes.push(Change::DeletePolicy(elsewhere.namespace.clone(), gone.agent));
+        rig.store().commit(Commit { changes, generation: 0 }).await.unwrap();
+        let state = rig.state().await;
+        assert_eq!(
+            state.policies,
+            [elsewhere, policy("Bot"), policy("bot")],
+            "by namespace and agent, the last counts"
+        );
+        let nothing = Policy { rules: Arc::new(Rules::nothing()), ..policy("bot") };
+        let changes = vec![Change::PutPolicy(nothing.clone())];
+        rig.store().commit(Commit { changes, generation: 0 }).await.unwrap();
+        assert_eq!(rig.state().await.policies[2], nothing);
+    }
+
+    pub(super) async fn switches(mut rig: Rig) {
+        let off = |message: &str, since_ms| Disabled { message: message.into(), since_ms };
+        let (a, b, c) = (key("", "a"), key("x", "b"), key("", "c"));
+        let changes = vec![
+            Change::PutSwitch(b.clone(), off("'; \u{1f600}\u{0}", i64::MIN)),
+            Change::PutSwitch(a.clone(), off("first", 1)),
+            Change::PutSwitch(c.clone(), off("", 2)),
+            Change::PutSwitch(a.clone(), off("second", 3)),
+            Change::DeleteSwitch(c),
+            Change::Put(tool("a", 1)),
+            Change::Delete(a.clone()),
+        ];
+        rig.store().commit(Commit { changes, generation: 1 }).await.unwrap();
+        let expected = [(a, off("second", 3)), (b, off("'; \u{1f600}\u{0}", i64::MIN))];
+        assert_eq!(rig.state().await.switches, expected, "by key; a switch outlives its tool");
     }
 
     pub(super) async fn closed_is_closed(rig: Rig) {

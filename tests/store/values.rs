@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use toolpulse::{
     core::{
+        allowlist::RequestAllowlist,
+        labels::Selector,
         name::{Namespace, ToolKey, ToolName},
+        policy::{AgentId, Policy, Rules},
         probe::{GrpcProbe, HostPort, HttpProbe, HttpUrl, ProbeKind, ProbeSpec, TcpProbe, Tls},
         tool::{GivenWindows, StoredTool, ToolSpec},
     },
@@ -100,6 +103,21 @@ pub(crate) fn full() -> StoredTool {
         create_time_ms: -1,
         update_time_ms: i64::MAX,
     }
+}
+
+/// A policy with every field set.
+pub(crate) fn policy(agent: &str) -> Policy {
+    let list = |names: &[&str]| {
+        RequestAllowlist::parse(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap()
+    };
+    let rules = Rules {
+        allowed: Some(list(&["a", "other/b", "B"])),
+        denied: Some(list(&["c"])),
+        deny_all: false,
+        selector: Selector::parse("!internal,region in (eu,us),tier!=beta,team=").unwrap(),
+        max_tools: u32::MAX,
+    };
+    Policy { namespace: Namespace::default(), agent: AgentId::parse(agent).unwrap(), rules: Arc::new(rules) }
 }
 
 pub(crate) fn put(tool: &StoredTool) -> Commit {

@@ -1,5 +1,6 @@
 //! What the allowlists do, under the seeds' keys.
 
+use super::RequestAllowlist;
 use crate::core::{
     name::{DEFAULT_NAMESPACE, Namespace, ToolKey},
     python,
@@ -29,6 +30,29 @@ pub struct Diagnostics {
     pub dropped_tools: Vec<String>,
     /// Names of an allowlist that no registered tool has.
     pub unknown_tools: Vec<String>,
+}
+
+/// Who looks where.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Only this namespace.
+    pub namespace: Option<&'a Namespace>,
+    /// A request's allowlist to intersect with.
+    pub request: Option<&'a RequestAllowlist>,
+    /// Whether whoever looks may know of a tool; the others are not there.
+    pub may_know: &'a dyn Fn(&ToolKey) -> bool,
+}
+
+impl Default for View<'_> {
+    fn default() -> Self {
+        Self { namespace: None, request: None, may_know: &|_| true }
+    }
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
 }
 
 impl Diagnostics {

@@ -32,6 +32,14 @@ impl Items {
         Self { names: names.into_iter().map(str::to_owned).collect(), bare, qualified }
     }
 
+    /// The names as namespace, if they have one, and name; sorted as they were written.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&str, Option<&str>, &str)> {
+        self.names.iter().map(|item| match item.split_once('/') {
+            None => (item.as_str(), None, item.as_str()),
+            Some((namespace, name)) => (item.as_str(), Some(namespace), name),
+        })
+    }
+
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{MAX_TOOLS_PER_NAMESPACE, Registry};
+use super::{
+    MAX_TOOLS_PER_NAMESPACE, Registry,
+    access::{PolicyChanges, SwitchChanges},
+};
 use crate::core::{
     name::{Namespace, ToolKey, ToolName},
     refusal::Refusal,
@@ -76,24 +79,37 @@ pub type Changes = BTreeMap<ToolKey, Option<(Arc<StoredTool>, Vec<String>)>>;
 /// Rows to change, judged against the registry and against what the plan itself changes already.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    registry: &'a Registry,
+    pub(super) registry: &'a Registry,
     changes: Changes,
+    pub(super) policies: PolicyChanges,
+    pub(super) switches: SwitchChanges,
     added: BTreeMap<Namespace, i64>,
     mapped: BTreeMap<(Namespace, String), ToolName>,
     generation: u64,
-    now_ms: i64,
+    pub(super) now_ms: i64,
     collisions: Vec<Collision>,
 }
 
 /// The outcome of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Planned {
-    /// What changes.
+    /// Tools that change.
     pub changes: Changes,
+    /// Policies that change.
+    pub policies: PolicyChanges,
+    /// Switches that change.
+    pub switches: SwitchChanges,
     /// The highest generation given out so far.
     pub generation: u64,
     /// Names that were refused because another owner holds them.
     pub collisions: Vec<Collision>,
+}
+
+impl Planned {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.policies.is_empty() && self.switches.is_empty()
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -102,6 +118,8 @@ impl<'a> Plan<'a> {
         Self {
             registry,
             changes: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            switches: BTreeMap::new(),
             added: BTreeMap::new(),
             mapped: BTreeMap::new(),
             generation,
@@ -112,17 +130,18 @@ impl<'a> Plan<'a> {
 
     /// Ends planning.
     pub fn finish(self) -> Planned {
-        Planned { changes: self.changes, generation: self.generation, collisions: self.collisions }
+        let Self { changes, policies, switches, generation, collisions, .. } = self;
+        Planned { changes, policies, switches, generation, collisions }
     }
 
-    /// How many tools change.
+    /// How many rows change.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.changes.len() + self.policies.len() + self.switches.len()
     }
 
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.len() == 0
     }
 
     /// Takes over nothing but the collisions of a trial that is given up.

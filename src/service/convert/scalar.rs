@@ -146,6 +146,10 @@ impl WireEnum for v1::SchemaFormat {
     const NAME: &'static str = "SchemaFormat";
 }
 
+impl WireEnum for v1::Visibility {
+    const NAME: &'static str = "Visibility";
+}
+
 /// An enum value; an unknown one is never taken for the default.
 pub(super) fn known<E: WireEnum>(field: &str, value: i32) -> Result<E, Fault> {
     E::try_from(value).map_err(|_| Fault::new(field, format!("{value} is not a value of {}", E::NAME)))

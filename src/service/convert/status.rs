@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{spec_to_proto, timestamp, to_proto_duration};
 use crate::{
-    catalog::{CatalogTool, ProbeStatus, Status, Trouble},
+    catalog::{CatalogTool, ProbeStatus, Trouble},
     clock::Clock,
     core::{
         availability::Verdict,
@@ -32,14 +32,15 @@ pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
         update_time: Some(from_ms(stored.update_time_ms)),
         spec_hash: stored.spec_hash.to_string(),
         from_manifest: stored.from_manifest,
-        status: Some(status(&tool.status, clock)),
+        status: Some(status(tool, clock)),
         windows,
         warnings: super::format::warnings(tool.warnings()),
     }
 }
 
 /// What is observed of a tool.
-pub fn status(status: &Status, clock: &Clock) -> v1::ToolStatus {
+pub fn status(tool: &CatalogTool, clock: &Clock) -> v1::ToolStatus {
+    let status = &tool.status;
     let probes = &status.probes;
     let newest = probes.iter().filter(|p| p.last_probe.is_some()).max_by_key(|p| p.last_probe);
     let (reason, message, class) = trouble(status.trouble.as_ref());
@@ -56,6 +57,8 @@ pub fn status(status: &Status, clock: &Clock) -> v1::ToolStatus {
         next_probe_time: wall(probes.iter().filter_map(|p| p.next).min(), clock),
         consecutive_errors: probes.iter().map(|p| p.consecutive_errors).max().unwrap_or(0),
         probes: probes.iter().map(|p| probe(p, clock)).collect(),
+        enabled: tool.disabled.is_none(),
+        disabled_message: tool.disabled.as_ref().map(|off| off.message.to_string()).unwrap_or_default(),
     }
 }
 

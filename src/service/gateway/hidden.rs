@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    catalog::Catalog,
+    catalog::{Catalog, Selection},
     core::{allowlist::ServerAllowlist, availability::Verdict, name::Namespace},
 };
 
@@ -48,10 +48,12 @@ impl Hidden {
                 return Arc::clone(names);
             }
         }
+        // Nobody in particular reads a status: it tells what those may know who have no policy.
+        let filter = catalog.resolve(Selection { namespace: namespace.clone(), ..Selection::default() });
         let names: Arc<[String]> = catalog
             .tools(namespace)
             .filter(|tool| tool.status.verdict == Verdict::Unavailable)
-            .filter(|tool| allowlist.allows(namespace, &tool.stored.key.name))
+            .filter(|tool| filter.permits(tool, allowlist))
             .map(|tool| tool.stored.key.name.to_string())
             .take(MAX_NAMES)
             .collect();

@@ -10,14 +10,17 @@ use tokio::time::timeout;
 
 use super::{ToolService, check, patience};
 use crate::{
-    catalog::{Catalog, CatalogTool, Hidden, Listing, Selection, Stage},
+    catalog::{Catalog, CatalogTool, Definition, Filter, Hidden, Listing, Selection, Stage, tokens},
     core::{
-        allowlist::{RequestAllowlist, ServerAllowlist},
-        refusal::Refusal,
+        allowlist::ServerAllowlist,
+        name::DEFAULT_NAMESPACE,
+        refusal::{Fault, Refusal},
     },
     proto::v1,
-    render::Format,
-    service::{convert, prepared::Prepared},
+    service::{
+        convert::{self, selection},
+        prepared::Prepared,
+    },
 };
 
 /// How long a list waits for the registry to settle after a start.
@@ -36,6 +39,9 @@ const MAX_HIDDEN: usize = 1_000;
 const MAX_LOSSES: usize = 1_000;
 /// Most tools that a refusal of a strict list names.
 const MAX_NAMED: usize = 5;
+/// What to do about a list that is too large.
+const ADVICE: &str =
+    "name fewer in allowed_tools, set max_tools, or raise max_reply_bytes and the client's own limit";
 
 impl ToolService {
     pub(super) async fn available(
@@ -48,26 +54,29 @@ impl ToolService {
             None => {
                 let selection = parse(&request)?;
                 self.settled(deadline).await?;
-                self.reader.list(&selection)
+                let catalog = self.reader.load();
+                let listing = catalog.list(&catalog.resolve(selection), self.reader.allowlist());
+                (catalog, listing)
             }
         };
         let mut reply = v1::ListAvailableToolsResponse {
             not_modified: !request.if_etag.is_empty() && request.if_etag == listing.etag,
-            max_age: Some(convert::to_proto_duration(self.max_age(&catalog))),
+            max_age: Some(convert::to_proto_duration(self.max_age(&catalog, &request.namespace))),
             epoch: catalog.epoch.to_string(),
             revision: catalog.revision,
             ..Default::default()
         };
         if request.strict {
-            strictly(&catalog, &listing, &parse(&request)?, self.reader.allowlist())?;
+            let filter = catalog.resolve(parse(&request)?);
+            strictly(&catalog, &listing, &filter, self.reader.allowlist())?;
         }
         if request.include_hidden {
-            let selection = parse(&request)?;
+            let filter = catalog.resolve(parse(&request)?);
             let mut hidden: Vec<v1::HiddenTool> = Vec::new();
-            for one in catalog.hidden(&selection, self.reader.allowlist()) {
+            for one in catalog.hidden(&filter, self.reader.allowlist(), &listing) {
                 reply.hidden_count += 1;
                 if hidden.len() < MAX_HIDDEN {
-                    hidden.push(hidden_to_proto(&one, selection.format));
+                    hidden.push(hidden_to_proto(&one, &filter));
                 }
             }
             reply.hidden = hidden;
@@ -75,11 +84,12 @@ impl ToolService {
         let prepared = if reply.not_modified {
             reply.etag.clone_from(&listing.etag);
             reply.unknown_tools.clone_from(&listing.unknown);
+            reply.visibility_used = selection::visibility_to_proto(listing.visibility).into();
             Prepared::new(&reply, Bytes::new())
         } else {
             Prepared::new(&reply, listing.encoded(encode))
         };
-        check_size(prepared.len(), listing.tools.len(), request.max_reply_bytes)?;
+        check_size(prepared.len(), listing.tools.len(), request.max_reply_bytes, ADVICE)?;
         Ok(prepared)
     }
 
@@ -88,16 +98,20 @@ impl ToolService {
         if request.max_reply_bytes as usize > LARGEST_REPLY || !self.reader.is_settled() {
             return None;
         }
-        let namespace = convert::namespace(&request.namespace).ok()?;
-        let format = convert::schema_format(request.format).ok()?;
+        // All but the names.
+        let mut faults = Vec::new();
+        let selection = selection::Asked { allowed_tools: None, ..asked(request) }.parse(&mut faults);
+        if !faults.is_empty() {
+            return None;
+        }
         let names = request.allowed_tools.as_ref().map(|allowed| sorted(&allowed.names));
         let catalog = self.reader.load();
-        let listing = catalog.ready(&namespace, format, names.as_deref())?;
+        let listing = catalog.ready(&catalog.resolve(selection), names.as_deref())?;
         Some((catalog, listing))
     }
 
     /// Waits until every probe had its turn since the start: an empty list must not be a merely ignorant one.
-    async fn settled(&self, deadline: Option<Duration>) -> Result<(), Refusal> {
+    pub(super) async fn settled(&self, deadline: Option<Duration>) -> Result<(), Refusal> {
         let mut settled = self.reader.settled();
         if *settled.borrow() {
             return Ok(());
@@ -109,31 +123,35 @@ impl ToolService {
         }
     }
 
-    fn max_age(&self, catalog: &Catalog) -> Duration {
-        let until = catalog.next_window_end.map_or(MAX_AGE, |end| end.since(self.clock.now()));
+    fn max_age(&self, catalog: &Catalog, namespace: &str) -> Duration {
+        let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace };
+        let until = catalog.next_window_end(namespace).map_or(MAX_AGE, |end| end.since(self.clock.now()));
         until.min(MAX_AGE)
+    }
+}
+
+fn asked(request: &v1::ListAvailableToolsRequest) -> selection::Asked<'_> {
+    selection::Asked {
+        namespace: &request.namespace,
+        agent_id: &request.agent_id,
+        allowed_tools: request.allowed_tools.as_ref(),
+        label_selector: &request.label_selector,
+        format: request.format,
+        visibility: request.visibility,
+        max_tools: request.max_tools,
+        max_tokens: request.max_tokens,
     }
 }
 
 fn parse(request: &v1::ListAvailableToolsRequest) -> Result<Selection, Refusal> {
     let mut faults = Vec::new();
-    let namespace = convert::namespace(&request.namespace).map_err(|f| faults.push(f)).ok();
-    let format = convert::schema_format(request.format).map_err(|f| faults.push(f)).ok();
-    let allowed = match request.allowed_tools.as_ref().map(|a| RequestAllowlist::parse(&a.names)).transpose()
-    {
-        Ok(allowed) => allowed,
-        Err(Refusal::Invalid(wrong)) => {
-            faults.extend(wrong);
-            None
-        }
-        Err(other) => return Err(other),
-    };
+    let selection = asked(request).parse(&mut faults);
     if request.max_reply_bytes as usize > LARGEST_REPLY {
         let message = format!("is {}; at most {LARGEST_REPLY}", request.max_reply_bytes);
-        faults.push(crate::core::refusal::Fault::new("max_reply_bytes", message));
+        faults.push(Fault::new("max_reply_bytes", message));
     }
     check(faults)?;
-    Ok(Selection { namespace: namespace.unwrap_or_default(), format: format.unwrap_or(Format::Mcp), allowed })
+    Ok(selection)
 }
 
 fn sorted(names: &[String]) -> Vec<&str> {
@@ -145,13 +163,7 @@ fn sorted(names: &[String]) -> Vec<&str> {
 
 /// The fields that are the same in every reply with this list.
 fn encode(listing: &Listing) -> Bytes {
-    let tools = listing.definitions().map(|(tool, definition)| v1::AvailableTool {
-        name: tool.stored.key.name.to_string(),
-        exposed_name: definition.exposed_name.clone(),
-        spec_hash: tool.stored.spec_hash.to_string(),
-        token_estimate: tokens(definition.json.len()),
-        endpoint: tool.stored.spec.endpoint.clone(),
-    });
+    let tools = listing.definitions().map(|(one, definition)| tool(one, definition));
     let tools_json = listing.tools_json();
     let fields = v1::ListAvailableToolsResponse {
         tools: tools.collect(),
@@ -160,9 +172,23 @@ fn encode(listing: &Listing) -> Bytes {
         token_estimate: tokens(tools_json.len()),
         tools_json,
         losses: losses(listing).collect(),
+        allowed_json: listing.allowed_json(),
+        visibility_used: selection::visibility_to_proto(listing.visibility).into(),
         ..Default::default()
     };
     fields.encode_to_vec().into()
+}
+
+/// A tool of a list; its definition is elsewhere.
+pub(super) fn tool(tool: &CatalogTool, definition: &Definition) -> v1::AvailableTool {
+    v1::AvailableTool {
+        name: tool.stored.key.name.to_string(),
+        exposed_name: definition.exposed_name.clone(),
+        spec_hash: tool.stored.spec_hash.to_string(),
+        token_estimate: tokens(definition.json.len()),
+        endpoint: tool.stored.spec.endpoint.clone(),
+        definition_json: String::new(),
+    }
 }
 
 /// What the definitions can't say of their tools.
@@ -177,12 +203,12 @@ fn losses(listing: &Listing) -> impl Iterator<Item = v1::ToolLoss> {
 fn strictly(
     catalog: &Catalog,
     listing: &Listing,
-    selection: &Selection,
+    filter: &Filter,
     server: &ServerAllowlist,
 ) -> Result<(), Refusal> {
-    let omitted = catalog.hidden(selection, server).filter(|hidden| hidden.stage == Stage::Format);
+    let omitted = catalog.hidden(filter, server, listing).filter(|hidden| hidden.stage == Stage::Format);
     let omitted = omitted.filter_map(|hidden| {
-        let omission = hidden.tool.definition(selection.format).err()?;
+        let omission = hidden.tool.definition(filter.shape.format).err()?;
         Some((hidden.tool.stored.key.name.to_string(), omission.pointer.clone(), omission.message.clone()))
     });
     let losses = losses(listing).map(|l| (l.name, l.pointer, l.message));
@@ -195,50 +221,28 @@ fn strictly(
         pointer => format!("'{name}' at {pointer}: {message}"),
     });
     Err(Refusal::FormatLossy {
-        format: selection.format.label(),
+        format: filter.shape.format.label(),
         count: wrong.len(),
         first: first.collect::<Vec<_>>().join("; "),
     })
 }
 
-fn tokens(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(4)).unwrap_or(u32::MAX)
+fn hidden_to_proto(hidden: &Hidden<'_>, filter: &Filter) -> v1::HiddenTool {
+    let (reason, message) = filter.why(hidden.stage, hidden.tool);
+    let (name, stage) = (hidden.tool.stored.key.name.to_string(), hidden.stage.label().to_owned());
+    let omission = hidden.tool.definition(filter.shape.format).err();
+    let omission = omission.filter(|_| hidden.stage == Stage::Format);
+    let (message, pointer) =
+        omission.map_or((message, String::new()), |o| (o.message.clone(), o.pointer.clone()));
+    v1::HiddenTool { name, stage, reason, message, pointer }
 }
 
-fn hidden_to_proto(hidden: &Hidden<'_>, format: Format) -> v1::HiddenTool {
-    let mut pointer = String::new();
-    let CatalogTool { stored, status, .. } = hidden.tool;
-    let (stage, reason, message) = match hidden.stage {
-        Stage::ServerAllowlist => (
-            "server_allowlist",
-            "NOT_IN_ALLOWLIST".to_owned(),
-            "the server's allowlist does not name it".to_owned(),
-        ),
-        Stage::RequestAllowlist => {
-            ("request_allowlist", "NOT_IN_REQUEST".to_owned(), "the request does not name it".to_owned())
-        }
-        Stage::Availability => match &status.trouble {
-            Some(trouble) => ("availability", trouble.reason.clone(), trouble.message.clone()),
-            None => ("availability", "NEVER_PROBED".to_owned(), "it was never asked yet".to_owned()),
-        },
-        Stage::Format => match hidden.tool.definition(format) {
-            Err(omission) => {
-                pointer.clone_from(&omission.pointer);
-                ("format", omission.reason.to_owned(), omission.message.clone())
-            }
-            Ok(_) => ("format", String::new(), String::new()),
-        },
-    };
-    v1::HiddenTool { name: stored.key.name.to_string(), stage: stage.to_owned(), reason, message, pointer }
-}
-
-fn check_size(size: usize, tools: usize, asked: u32) -> Result<(), Refusal> {
+/// Refuses a reply that the client could not take, and says what to do.
+pub(super) fn check_size(size: usize, tools: usize, asked: u32, advice: &str) -> Result<(), Refusal> {
     let limit = if asked == 0 { DEFAULT_REPLY } else { asked as usize };
     if size <= limit {
         return Ok(());
     }
-    let what = format!(
-        "the reply of {size} bytes for {tools} tools; name fewer in allowed_tools, or raise max_reply_bytes and the client's own limit"
-    );
+    let what = format!("the reply of {size} bytes for {tools} tools; {advice}");
     Err(Refusal::Exhausted { reason: "REPLY_TOO_LARGE", what, limit: limit as u64 })
 }

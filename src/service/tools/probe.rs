@@ -27,7 +27,7 @@ impl ToolService {
         let tool = catalog.get(&key).ok_or_else(|| not_found(&key))?;
         Ok(v1::ProbeToolResponse {
             results: tool.status.probes.iter().map(convert::status::run).collect(),
-            status: Some(convert::status::status(&tool.status, &self.clock)),
+            status: Some(convert::status::status(tool, &self.clock)),
         })
     }
 
@@ -71,6 +71,6 @@ impl ToolService {
         self.handle.report(Report { key: key.clone(), probe, outcome, ttl, generation }).await?;
         let catalog = self.reader.load();
         let tool = catalog.get(&key).ok_or_else(|| not_found(&key))?;
-        Ok(v1::ReportProbeResultResponse { status: Some(convert::status::status(&tool.status, &self.clock)) })
+        Ok(v1::ReportProbeResultResponse { status: Some(convert::status::status(tool, &self.clock)) })
     }
 }

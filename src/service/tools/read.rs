@@ -1,12 +1,21 @@
 //! Reads for owners and operators: tools with their status, namespaces, diagnostics.
 
+use std::collections::HashMap;
+
 use prost::Message;
 
-use super::{ToolService, check, key, namespace};
+use super::{ToolService, check, key};
 use crate::{
-    core::{allowlist::RequestAllowlist, refusal::Refusal, registry::not_found},
+    catalog::{Catalog, CatalogTool, Filter, Selection},
+    core::{
+        allowlist::{RequestAllowlist, ServerAllowlist, View},
+        name::{Namespace, ToolKey},
+        policy::AgentId,
+        refusal::Refusal,
+        registry::not_found,
+    },
     proto::v1,
-    service::{convert, page},
+    service::{convert, convert::selection, page},
 };
 
 /// Where a page ends even if it may hold more: clients refuse replies of more than 4 MiB by default.
@@ -25,11 +34,15 @@ impl ToolService {
         let parsed = convert::namespace(&request.namespace).map_err(|f| faults.push(f)).ok();
         let verdict = convert::verdict_filter(request.verdict).map_err(|f| faults.push(f)).ok().flatten();
         let size = convert::page_size(request.page_size).map_err(|f| faults.push(f)).unwrap_or_default();
+        let labels = selection::selector("label_selector", &request.label_selector);
+        let labels = labels.map_err(|f| faults.push(f)).unwrap_or_default();
+        let labels_text = labels.to_string();
         let filter = page::Filter {
             rpc: "ListTools",
             namespace: parsed.as_ref().map_or("", |n| n.as_str()),
             owner: &request.owner,
             verdict: request.verdict,
+            labels: &labels_text,
         };
         let after = page::decode(&request.page_token, &filter).map_err(|f| faults.push(f)).ok().flatten();
         check(faults)?;
@@ -41,6 +54,7 @@ impl ToolService {
         let mut next_page_token = String::new();
         let wanted = catalog.tools_after(&namespace, after.as_deref()).filter(|tool| {
             (request.owner.is_empty() || *tool.stored.owner == *request.owner)
+                && labels.matches(&tool.stored.spec.labels)
                 && verdict.is_none_or(|v| convert::status::verdict(tool.status.verdict) == v)
         });
         for tool in wanted {
@@ -85,16 +99,28 @@ impl ToolService {
         &self,
         request: &v1::GetAllowlistDiagnosticsRequest,
     ) -> Result<v1::GetAllowlistDiagnosticsResponse, Refusal> {
-        let all = request.namespace.is_empty();
-        let namespace = (!all).then(|| namespace(&request.namespace)).transpose()?;
-        let asked = request.allowed_tools.as_ref().map(|a| RequestAllowlist::parse(&a.names)).transpose()?;
+        let mut faults = Vec::new();
+        let one = (!request.namespace.is_empty()).then(|| convert::namespace(&request.namespace));
+        let namespace = one.transpose().map_err(|f| faults.push(f)).ok().flatten();
+        let agent =
+            selection::agent("agent_id", &request.agent_id).map_err(|f| faults.push(f)).ok().flatten();
+        let asked = selection::allowed(request.allowed_tools.as_ref());
+        let asked = asked.map_err(|wrong| faults.extend(wrong)).ok().flatten();
+        check(faults)?;
         let catalog = self.reader.load();
+        let server = self.reader.allowlist();
         let registered = catalog.registered();
-        let found = self.reader.allowlist().diagnostics(&registered, namespace.as_ref(), asked.as_ref());
+        let look = agent.map(|agent| Look::new(&catalog, agent, asked.clone(), server));
+        let may_know = |key: &ToolKey| look.as_ref().is_none_or(|look| look.may_know(key));
+        let view = View { namespace: namespace.as_ref(), request: asked.as_ref(), may_know: &may_know };
+        let found = match &look {
+            Some(look) => server.diagnose(&registered, &view, |key| look.permits(key)),
+            None => server.diagnose(&registered, &view, |_| true),
+        };
         let collisions = catalog
             .collisions
             .iter()
-            .filter(|c| namespace.as_ref().is_none_or(|n| *n == c.key.namespace))
+            .filter(|c| namespace.as_ref().is_none_or(|n| *n == c.key.namespace) && may_know(&c.key))
             .map(|c| v1::Collision {
                 namespace: c.key.namespace.to_string(),
                 name: c.key.name.to_string(),
@@ -112,6 +138,51 @@ impl ToolService {
             unknown_tools: found.unknown_tools,
             collisions: collisions.collect(),
         })
+    }
+}
+
+/// The registry as an agent may know it. It may have a policy in each namespace.
+struct Look<'a> {
+    catalog: &'a Catalog,
+    server: &'a ServerAllowlist,
+    filters: HashMap<Namespace, Filter>,
+    /// For namespaces without a registered tool.
+    elsewhere: Filter,
+}
+
+impl<'a> Look<'a> {
+    fn new(
+        catalog: &'a Catalog,
+        agent: AgentId,
+        allowed: Option<RequestAllowlist>,
+        server: &'a ServerAllowlist,
+    ) -> Self {
+        let filter = |namespace: &Namespace| {
+            catalog.resolve(Selection {
+                namespace: namespace.clone(),
+                agent: Some(agent.clone()),
+                allowed: allowed.clone(),
+                ..Selection::default()
+            })
+        };
+        let filters = catalog.namespaces.keys().map(|n| (n.clone(), filter(n))).collect();
+        Self { catalog, server, filters, elsewhere: filter(&Namespace::default()) }
+    }
+
+    fn filter(&self, key: &ToolKey) -> &Filter {
+        self.filters.get(&key.namespace).unwrap_or(&self.elsewhere)
+    }
+
+    fn tool(&self, key: &ToolKey) -> Option<&CatalogTool> {
+        self.catalog.find(&key.namespace, key.name.as_str()).map(|tool| &**tool)
+    }
+
+    fn may_know(&self, key: &ToolKey) -> bool {
+        self.tool(key).is_some_and(|tool| self.filter(key).may_know(tool))
+    }
+
+    fn permits(&self, key: &ToolKey) -> bool {
+        self.tool(key).is_some_and(|tool| self.filter(key).permits(tool, self.server))
     }
 }
 
