@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use tokio::time::sleep;
+use toolpulse::core::name::{Namespace, ToolKey, ToolName};
 use toolpulse::proto::v1::{
     DegradedOwner, GatewayStatus, GetGatewayStatusRequest, ListGatewayStatusesRequest,
     ReportGatewayStatusRequest, report_gateway_status_request::Report,
@@ -197,6 +198,14 @@ async fn a_status_names_the_tools_that_do_not_work() {
     assert_eq!(snapshot.status.unwrap().degraded, [reported.clone(), joined]);
     let degraded = r#""degraded": [{"owner": "capability:b", "reason": "known"}, {"owner": "capability:a", "reason": "unavailable"}]"#;
     assert!(snapshot.text.contains(degraded), "{}", snapshot.text);
+    // Nobody misses what nobody may see.
+    let a = ToolKey { namespace: Namespace::default(), name: ToolName::parse("a").unwrap() };
+    world.handle.switch(a.clone(), Some("off".into())).await.unwrap();
+    let snapshot = client.get_gateway_status(get("g")).await.unwrap().into_inner().snapshot.unwrap();
+    assert_eq!(snapshot.status.unwrap().degraded, std::slice::from_ref(&reported));
+    world.handle.switch(a, None).await.unwrap();
+    let snapshot = client.get_gateway_status(get("g")).await.unwrap().into_inner().snapshot.unwrap();
+    assert_eq!(snapshot.status.unwrap().degraded.len(), 2);
     world.probed("a", true).await;
     let snapshot = client.get_gateway_status(get("g")).await.unwrap().into_inner().snapshot.unwrap();
     assert_eq!(snapshot.status.unwrap().degraded, [reported]);
