@@ -280,7 +280,18 @@ fn assert_openai(reply: &ListAvailableToolsResponse, tools: &[Definition], names
         let dialect = members.get("$schema").map(|value| format!(r#""$schema":{value}"#)).unwrap_or_default();
         let without = sent.replacen(&format!("{dialect},"), "", 1).replacen(&format!(",{dialect}"), "", 1);
         let expected = if dialect.is_empty() { &sent } else { &without };
-        assert_eq!(&schema.replacen(added, "", 1), expected, "{namespace}/{}", spec.name);
+        let refused = |members: &Members| {
+            ["allOf", "anyOf", "oneOf", "not", "enum"].into_iter().find(|key| members.get(key).is_some())
+        };
+        // A combinator at the root, which OpenAI refuses as well, is merged into it: the schema is another text then.
+        match refused(&members) {
+            None => assert_eq!(&schema.replacen(added, "", 1), expected, "{namespace}/{}", spec.name),
+            Some(_) => {
+                let shown: Members = serde_json::from_str(schema).expect("a schema is an object");
+                assert_eq!(refused(&shown), None, "{namespace}/{}", spec.name);
+                assert!(shown.get("properties").is_some(), "{namespace}/{}", spec.name);
+            }
+        }
         names.push(&function.name);
     }
     assert!(names.is_sorted(), "{namespace}: sorted by exposed name");
