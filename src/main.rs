@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), Failure> {
     let layers = cli.layers(&Environment::of_process())?;
-    telemetry::init(&layers.log()?).map_err(Failure::Usage)?;
+    let _log = telemetry::init(&layers.log()?).map_err(Failure::Usage)?;
     for warning in layers.warnings() {
         tracing::warn!("{warning}");
     }

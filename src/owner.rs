@@ -52,8 +52,8 @@ use self::{
 const QUEUE: usize = 1_024;
 /// How often checkpoints are written and clocks compared.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// Commands taken in one turn of the loop before it publishes.
-const COMMANDS_PER_TURN: usize = 256;
+/// Commands, or finished runs, taken in one turn of the loop before it publishes.
+const PER_TURN: usize = 256;
 
 /// Everything the owner is made of.
 #[derive(Debug)]
@@ -158,14 +158,17 @@ impl Owner {
             self.end_windows(now);
             self.start_runs(now);
             self.start_commit();
+            self.checkpoint_if_urgent(now);
             self.publish();
             self.planned_wake = self.next_wake();
             let wake = self.clock.instant(self.planned_wake);
+            // What is held back until the store has it must not grow meanwhile, or nothing would ever be published.
+            let open = !self.dirty.is_held();
             tokio::select! {
                 () = self.stop.cancelled() => break,
-                Some(command) = self.commands.recv() => self.take_commands(command),
+                Some(command) = self.commands.recv(), if open => self.take_commands(command),
                 Some(done) = committed(&mut self.commit) => self.committed(done),
-                Some(landed) = self.runs.join_next_with_id() => self.landed(landed),
+                Some(landing) = self.runs.join_next_with_id(), if open => self.take_landings(landing),
                 Some(()) = self.dirty.cleared() => {}
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -175,7 +178,7 @@ impl Owner {
 
     fn take_commands(&mut self, first: Command) {
         let mut next = Some(first);
-        for _ in 0..COMMANDS_PER_TURN {
+        for _ in 0..PER_TURN {
             let Some(command) = next.take() else { return };
             self.take(command);
             next = self.commands.try_recv().ok();

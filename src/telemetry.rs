@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{config::Log, core::name::quote};
@@ -25,20 +26,30 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(text).map_err(|e| format!("{} is not a filter: {e}", quote(text)))
 }
 
-/// Sends the log of the whole process to stderr.
+/// Lines that wait for a slow reader of stderr. Beyond that they are lost: a log must never hold up the server.
+const MAX_WAITING_LINES: usize = 10_000;
+
+/// Sends the log of the whole process to stderr, from a thread of its own. What waits when the guard is dropped is written
+/// before, unless nobody reads.
 ///
 /// # Errors
 /// The filter is wrong, or the log was set up before.
-pub fn init(log: &Log) -> Result<(), String> {
+pub fn init(log: &Log) -> Result<WorkerGuard, String> {
     let filter = filter(&log.filter)?;
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(MAX_WAITING_LINES)
+        .thread_name("log")
+        .finish(io::stderr());
     let registry = tracing_subscriber::registry().with(filter);
-    let layer = fmt::layer().with_writer(io::stderr);
+    let layer = fmt::layer().with_writer(writer);
     let done = if log.json {
         registry.with(layer.json().flatten_event(true)).try_init()
     } else {
         registry.with(layer.with_ansi(io::stderr().is_terminal())).try_init()
     };
-    done.map_err(|e| e.to_string())
+    done.map_err(|e| e.to_string())?;
+    Ok(guard)
 }
 
 #[cfg(test)]

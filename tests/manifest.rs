@@ -261,3 +261,16 @@ async fn without_a_manifest_what_an_earlier_one_declared_is_ordinary() {
     let reply = server.tools().unregister_tools(request).await.unwrap().into_inner();
     assert_eq!(reply.unregistered, ["a"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manifests_tools_may_change_their_owner_but_not_to_a_bad_one() {
+    let file = File::new(&manifest(&[("a", "one")]));
+    let server = start(&file.path).await;
+    file.write("owner: team-b\ntools:\n  - name: a\n    description: two\n");
+    until_described(&server, &[("a", "two")]).await;
+    assert_eq!(list(&server).await["a"].owner, "team-b");
+    let seen = server.log().len();
+    file.write("owner: \"a\\tb\"\ntools:\n  - name: a\n    description: three\n");
+    until_warned(&server, seen, &["owner", "control characters"]).await;
+    assert_eq!(list(&server).await["a"].owner, "team-b");
+}

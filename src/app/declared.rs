@@ -8,7 +8,10 @@ use crate::{
     core::{name::Namespace, refusal::Refusal, registry::plan::Registered},
     manifest::{Event, Manifest},
     owner::Handle,
-    service::tools::{Judge, Manner},
+    service::{
+        convert,
+        tools::{Judge, Manner},
+    },
 };
 
 /// Makes the manifest's tools exactly those that are declared. A name that another owner holds is skipped with a warning.
@@ -16,7 +19,9 @@ use crate::{
 /// # Errors
 /// A declared tool is wrong; then nothing changes.
 pub(super) async fn declare(handle: &Handle, judge: &Judge, manifest: Manifest) -> Result<(), String> {
-    let owner: std::sync::Arc<str> = manifest.owner.into();
+    let owner = convert::owner(&manifest.owner)
+        .map_err(|fault| format!("the manifest's {} {}", fault.field, fault.message))?;
+    let owner: std::sync::Arc<str> = owner.into();
     let mut tools = Vec::new();
     let mut wrong = Vec::new();
     let mut namespaces: HashMap<String, Result<Namespace, String>> = HashMap::new();

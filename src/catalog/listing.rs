@@ -25,6 +25,8 @@ use crate::{
 
 /// Most distinct lists that one namespace keeps ready. Agents share few roles; beyond that a list is made anew each time.
 const MAX_LISTINGS: usize = 512;
+/// Most bytes of definitions in them, all together: what agents ask for must not decide how much memory there is.
+const MAX_READY_BYTES: usize = 64 << 20;
 /// Label of a tool that decides what a budget cuts: an integer, higher stays longer.
 const PRIORITY: &str = "priority";
 /// Bytes that count as one token.
@@ -67,6 +69,7 @@ pub(super) struct Listings(ArcSwap<Kept>);
 struct Kept {
     by_shape: HashMap<Shape, Ready>,
     count: usize,
+    bytes: usize,
 }
 
 /// Those of one shape. No restriction and a list of names are kept apart by type: an empty list must never mean all.
@@ -98,7 +101,8 @@ impl Listings {
         let owned: Arc<[String]> = names.unwrap_or_default().iter().map(|&name| name.to_owned()).collect();
         self.0.rcu(|kept| {
             let mut kept = Kept::clone(kept);
-            if kept.count >= MAX_LISTINGS {
+            let bytes = kept.bytes + listing.size();
+            if kept.count >= MAX_LISTINGS || bytes > MAX_READY_BYTES {
                 return kept;
             }
             let ready = kept.by_shape.entry(shape.clone()).or_default();
@@ -109,6 +113,7 @@ impl Listings {
                 None | Some(Ok(_)) => return kept,
             }
             kept.count += 1;
+            kept.bytes = bytes;
             kept
         });
     }
@@ -120,14 +125,17 @@ pub fn tokens(bytes: usize) -> u32 {
 }
 
 impl Listing {
+    /// Bytes of its definitions.
+    fn size(&self) -> usize {
+        self.definitions().map(|(_, definition)| definition.json.len() + 1).sum()
+    }
+
     /// The definitions as one JSON array.
     pub fn tools_json(&self) -> String {
-        let definitions = || self.definitions().map(|(_, definition)| definition.json.as_str());
         let (open, close) = if self.tools.is_empty() { ("[", "]") } else { self.format.frame() };
-        let size: usize = definitions().map(|json| json.len() + 1).sum();
-        let mut text = String::with_capacity(open.len() + size + close.len());
+        let mut text = String::with_capacity(open.len() + self.size() + close.len());
         text.push_str(open);
-        for (i, json) in definitions().enumerate() {
+        for (i, json) in self.definitions().map(|(_, definition)| &definition.json).enumerate() {
             if i > 0 {
                 text.push(',');
             }

@@ -207,3 +207,31 @@ fn reasons_name_the_probe() {
     assert_eq!(trouble.message, "probe 'report': import failed");
     assert_eq!(world.catalog.get(&key("a")).unwrap().status.verdict, Verdict::Unavailable);
 }
+
+#[test]
+fn ready_lists_are_bounded_by_their_bytes() {
+    let mut world = World::new(None, false);
+    let names: Vec<String> = (0..100).map(|i| format!("t{i:03}")).collect();
+    for name in &names {
+        let mut tool = StoredTool::clone(&stored(name, 1, false));
+        let mut spec = ToolSpec::clone(&tool.spec);
+        spec.description = "x".repeat(16 * 1024);
+        tool.spec = Arc::new(spec);
+        world.registry.put(Arc::new(tool), None, |_, _| ProbeState::pending(), Moment::START);
+        world.show(name, true);
+    }
+    // Each list leaves another tool out: 100 lists of 1.6 MB.
+    let lists: Vec<Vec<&str>> =
+        names.iter().map(|out| names.iter().filter(|n| *n != out).map(String::as_str).collect()).collect();
+    for list in &lists {
+        world.list(Format::Mcp, Some(list));
+    }
+    let kept = lists
+        .iter()
+        .filter(|list| {
+            let (_, first) = world.list(Format::Mcp, Some(list));
+            Arc::ptr_eq(&first, &world.list(Format::Mcp, Some(list)).1)
+        })
+        .count();
+    assert!((38..=41).contains(&kept), "64 MiB hold {kept} of them");
+}

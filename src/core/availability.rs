@@ -184,8 +184,10 @@ impl ProbeState {
             Some(end) if end <= now => {}
             _ => return Effect::Quiet,
         }
-        if self.fresh_until.is_some() {
-            let message = format!("no new result for {}", humantime::format_duration(windows.ttl));
+        if let Some(end) = self.fresh_until {
+            // A report may have brought its own time.
+            let silence = end.since(self.last_success.unwrap_or(now));
+            let message = format!("no new result for {}", humantime::format_duration(silence));
             self.failed(ErrorClass::Stale, Why::new(ErrorClass::Stale.reason(), &message), now, windows)
         } else {
             let (class, why) = self.trouble.clone().unwrap_or_else(|| {

@@ -15,6 +15,7 @@ use crate::core::{
         access::PolicyKey,
         plan::{Registered, Registration},
     },
+    tool::StoredTool,
 };
 
 /// A state of the registry that every later read shows.
@@ -36,8 +37,8 @@ pub struct Registering {
 /// What became of each tool.
 #[derive(Debug)]
 pub struct RegisterAnswer {
-    /// In the request's order; with the generation.
-    pub results: Vec<Result<(Registered, u64), Refusal>>,
+    /// In the request's order; with what is stored now.
+    pub results: Vec<Result<(Registered, Arc<StoredTool>), Refusal>>,
     /// The revision that shows it.
     pub revision: Position,
 }

@@ -41,12 +41,14 @@ pub(super) struct Dirty {
     revision: u64,
     reserved: u64,
     finishes: Vec<Finish>,
-    /// Clearings of last successes on their way to the store. Nothing is published meanwhile: what said no must not come
-    /// back by a crash after somebody saw it hidden.
+    /// Clearings of last successes, and first successes, on their way to the store. Nothing is published meanwhile: what said
+    /// no must not come back by a crash after somebody saw it hidden, nor what works be hidden after somebody saw it.
     clearing: VecDeque<(Vec<ProbeOf>, Ack)>,
     /// Clearings that the store refused; tried again with each checkpoint.
     uncleared: BTreeSet<ProbeOf>,
     successes: HashMap<(ToolKey, usize), Passed>,
+    /// One of them is a tool's first: a restart must know of it soon.
+    urgent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,7 @@ impl Dirty {
             clearing: VecDeque::new(),
             uncleared: BTreeSet::new(),
             successes: HashMap::new(),
+            urgent: false,
         }
     }
 
@@ -93,6 +96,11 @@ impl Dirty {
 
     pub(super) fn collisions(&mut self) {
         self.collisions = true;
+    }
+
+    /// Whether something must be stored before anything is published.
+    pub(super) fn is_held(&self) -> bool {
+        !self.clearing.is_empty()
     }
 
     /// Callers to tell once reads show what they did.
@@ -146,7 +154,7 @@ impl Owner {
 
     /// Publishes what changed and tells those who wait for it.
     pub(super) fn publish(&mut self) {
-        if self.dirty.is_empty() || !self.dirty.clearing.is_empty() {
+        if self.dirty.is_empty() || self.dirty.is_held() {
             return;
         }
         let mut catalog = Catalog::clone(&self.publisher.current());
@@ -198,8 +206,12 @@ impl Owner {
         let Some(entry) = self.registry.get(key) else { return };
         let generation = entry.stored.generation;
         let name = &key.name;
-        let why = entry.state.probes[*probe].trouble().map(|(_, why)| Arc::clone(&why.message));
-        let reason = why.as_deref().unwrap_or_default();
+        let spec = &entry.stored.spec.probes[*probe];
+        let why = entry.state.probes[*probe].trouble().map(|(_, why)| &*why.message).unwrap_or_default();
+        let reason = match entry.stored.spec.probes.len() {
+            1 => why.to_owned(),
+            _ => format!("probe '{}': {why}", spec.name),
+        };
         match effect {
             Effect::Quiet => {}
             Effect::Up => tracing::debug!(tool = %key, probe, "probe passes"),
@@ -208,9 +220,11 @@ impl Owner {
                 "Availability check failed for tool '{name}' but serving last-good within grace window: {reason}"
             ),
             Effect::SaidNo => tracing::debug!("Tool '{name}' unavailable: {reason}"),
-            Effect::Failed => tracing::warn!("Availability check failed for tool '{name}': {reason}"),
+            Effect::Failed if *flipped => {
+                tracing::warn!("Availability check failed for tool '{name}': {reason}");
+            }
+            Effect::Failed => tracing::debug!("Availability check failed for tool '{name}': {reason}"),
         }
-        let spec = &entry.stored.spec.probes[*probe];
         let of = (key.clone(), Arc::clone(&spec.name));
         let reported = spec.kind == ProbeKind::Report;
         let passed = entry.state.probes[*probe].last_success();
@@ -218,6 +232,7 @@ impl Owner {
         match (success, effect) {
             (Success::Now, _) => {
                 self.dirty.uncleared.remove(&of);
+                self.dirty.urgent |= matches!(effect, Effect::Up | Effect::Recovered);
                 self.dirty.successes.insert(at_probe, Passed { at: now, generation, ttl });
             }
             // An error ends the time that a report may be used: what is left of it is its grace, or nothing.
@@ -241,8 +256,27 @@ impl Owner {
         self.dirty.clearing.push_back((probes, Box::pin(answer)));
     }
 
-    /// Saves the successes and gateways that are new since the last time.
+    /// Saves what a restart must not miss, before anybody sees it.
+    pub(super) fn checkpoint_if_urgent(&mut self, now: Moment) {
+        if std::mem::take(&mut self.dirty.urgent)
+            && let Some(saved) = self.save(now)
+        {
+            self.dirty.clearing.push_back((Vec::new(), saved));
+        }
+    }
+
+    /// Saves what is new since the last time.
     pub(super) fn checkpoint(&mut self, now: Moment) {
+        let Some(saved) = self.save(now) else { return };
+        tokio::spawn(async move {
+            if let Err(error) = saved.await {
+                tracing::warn!(%error, "a checkpoint could not be stored; a restart may hide tools for a moment");
+            }
+        });
+    }
+
+    /// Hands the successes and gateways that are new since the last time to the store.
+    fn save(&mut self, now: Moment) -> Option<Ack> {
         if !self.dirty.uncleared.is_empty() && self.dirty.clearing.is_empty() {
             self.clear_successes(self.dirty.uncleared.iter().cloned().collect());
         }
@@ -257,15 +291,7 @@ impl Owner {
             changes.push(Soft::Success { key, generation: passed.generation, probe, at, ttl: passed.ttl });
         }
         self.save_gateways(&mut changes);
-        if changes.is_empty() {
-            return;
-        }
-        let saved = self.store.soft(changes);
-        tokio::spawn(async move {
-            if let Err(error) = saved.await {
-                tracing::warn!(%error, "a checkpoint could not be stored; a restart may hide tools for a moment");
-            }
-        });
+        (!changes.is_empty()).then(|| Box::pin(self.store.soft(changes)) as Ack)
     }
 
     fn reserve_more(&mut self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError};
 
 use super::{
-    Owner,
+    Owner, PER_TURN,
     command::{ProbeAnswer, Reply},
 };
 use crate::core::{
@@ -43,8 +43,17 @@ impl Owner {
         }
     }
 
+    /// Takes finished tasks, as many as one turn may have.
+    pub(super) fn take_landings(&mut self, first: Result<(Id, Landing), JoinError>) {
+        self.landed(first);
+        for _ in 1..PER_TURN {
+            let Some(next) = self.runs.try_join_next_with_id() else { return };
+            self.landed(next);
+        }
+    }
+
     /// Takes the result of a finished task, unless it was given up meanwhile.
-    pub(super) fn landed(&mut self, landing: Result<(Id, Landing), JoinError>) {
+    fn landed(&mut self, landing: Result<(Id, Landing), JoinError>) {
         let now = self.clock.now();
         self.notice_standstill(now);
         let (task, (id, kind, run)) = match landing {

@@ -1,6 +1,6 @@
 //! Writes: judged against the durable state, stored in groups, made true when the store answered.
 
-use std::{collections::BTreeSet, fmt, future::Future, pin::Pin};
+use std::{collections::BTreeSet, fmt, future::Future, pin::Pin, sync::Arc};
 
 use tokio::sync::oneshot;
 
@@ -190,12 +190,8 @@ fn register(plan: &mut Plan<'_>, registering: Registering, reply: Reply<Register
     let Registering { items, all_or_nothing, validate_only } = registering;
     let mut trial = (all_or_nothing || validate_only).then(|| plan.clone());
     let target = trial.as_mut().unwrap_or(plan);
-    let mut results: Vec<Result<(Registered, u64), Refusal>> = items
-        .into_iter()
-        .map(|item| {
-            item.and_then(|wanted| target.register(wanted)).map(|(what, tool)| (what, tool.generation))
-        })
-        .collect();
+    let mut results: Vec<Result<(Registered, Arc<StoredTool>), Refusal>> =
+        items.into_iter().map(|item| item.and_then(|wanted| target.register(wanted))).collect();
     let failed = results.iter().any(Result::is_err);
     if let Some(trial) = trial {
         if all_or_nothing && failed {
@@ -213,10 +209,7 @@ fn register(plan: &mut Plan<'_>, registering: Registering, reply: Reply<Register
 fn declare(plan: &mut Plan<'_>, tools: Vec<Registration>, reply: Reply<RegisterAnswer>) -> Finish {
     let declared: BTreeSet<ToolKey> = tools.iter().map(Registration::key).collect();
     plan.retain_manifest(&declared);
-    let results = tools
-        .into_iter()
-        .map(|wanted| plan.register(wanted).map(|(what, tool)| (what, tool.generation)))
-        .collect();
+    let results = tools.into_iter().map(|wanted| plan.register(wanted)).collect();
     finish(reply, move |revision| RegisterAnswer { results, revision })
 }
 

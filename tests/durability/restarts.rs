@@ -266,3 +266,15 @@ async fn a_reported_error_counts_after_a_restart() {
     server.crash_and_restart().await;
     assert!(available(&server).await.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_success_outlives_a_kill_right_after_it() {
+    let target = HttpTarget::start(Answer::Status(200)).await;
+    let mut server = Server::start(|_| {}).await;
+    // The reply says that it passed.
+    register(&server, probed("t", &target)).await.unwrap();
+    server.kill9();
+    target.set(Answer::Status(503));
+    server.start_again().await;
+    assert_eq!(available(&server).await, ["t"]);
+}

@@ -6,6 +6,7 @@ mod support;
 
 mod allowlist;
 mod commands;
+mod log;
 mod settings;
 mod shutdown;
 mod standstill;

@@ -7,12 +7,9 @@ checks = {  # the name of a probe: what is wrong, or None
 tool = {"name": "web_search", "probes": [{"name": name, "report": {}} for name in checks]}
 while True:
     try:  # Registering the same spec again changes nothing.
-        request = api.RegisterToolRequest(tool=tool, overwrite=True, owner="search")
-        generation = registry.RegisterTool(request, timeout=5).tool.generation
+        now = registry.RegisterTool(api.RegisterToolRequest(tool=tool, overwrite=True, owner="search"), timeout=5)
         for name, check in checks.items():
-            outcome = "PROBE_OUTCOME_NO" if (problem := check()) else "PROBE_OUTCOME_PASS"
-            report = dict(name="web_search", probe=name, outcome=outcome, message=problem, generation=generation)
-            registry.ReportProbeResult(api.ReportProbeResultRequest(**report), timeout=5)
-    except grpc.RpcError as error:
-        print(error.details(), file=sys.stderr)
+            report = {"outcome": "PROBE_OUTCOME_NO" if (wrong := check()) else "PROBE_OUTCOME_PASS", "message": wrong}
+            registry.ReportProbeResult(api.ReportProbeResultRequest(name="web_search", probe=name, generation=now.tool.generation, **report), timeout=5)
+    except grpc.RpcError as error: print(error.details(), file=sys.stderr)
     time.sleep(5)

@@ -162,3 +162,22 @@ async fn a_report_about_an_earlier_generation_is_refused() {
     assert!(server.try_report(result(0)).await.is_ok());
     assert!(server.shows("t").await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_is_answered_with_its_own_generation() {
+    let server = InProc::start().await;
+    let mut target = HeldTarget::start().await;
+    // The first caller waits for its probe; another one replaces and then removes the tool meanwhile.
+    let waiting = server.register_and_wait(described("t", "one", &target));
+    let meanwhile = async {
+        let _unanswered = target.next().await;
+        let second = server.register(described("t", "two", &target)).await.tool.unwrap();
+        server.unregister("t").await;
+        second
+    };
+    let (first, second) = tokio::join!(waiting, meanwhile);
+    let first = first.tool.unwrap();
+    assert_eq!(first.spec.unwrap().description, "one");
+    assert!(first.generation > 0 && first.generation < second.generation);
+    assert_eq!(first.status, None, "nothing is known of it any more");
+}

@@ -64,7 +64,7 @@ async fn errors_within_the_grace_are_asked_every_two_seconds_and_then_slower_and
     assert!((9..=11).contains(&fast), "{gaps:?}");
     let rest = &gaps[fast + 1..];
     let ten = about(Duration::from_secs(10));
-    let regular = rest.iter().take_while(|gap| ten.contains(gap)).count();
+    let regular = rest.iter().take_while(|gap| ten.contains(*gap)).count();
     assert!((15..=19).contains(&regular), "3 min of 10 s: {rest:?}");
     let slow = &rest[regular + 3..];
     assert!(slow.iter().all(|gap| about(Duration::from_secs(30)).contains(gap)), "{rest:?}");

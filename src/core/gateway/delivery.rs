@@ -126,6 +126,10 @@ fn read(raw: &str, pointer: &mut String, depth: usize) -> Result<Json, JsonFault
             Ok(Json::Array(array))
         }
         Some(b'"') => serde_json::from_str(raw).map(Json::Text).map_err(|error| invalid(pointer, &error)),
+        // Readers would turn it into infinity, which no JSON can say.
+        _ if raw.parse::<f64>().is_ok_and(f64::is_infinite) => {
+            Err(fault(pointer, "is a number beyond the range of a double".to_owned()))
+        }
         _ => Ok(Json::Literal(raw.into())),
     }
 }

@@ -245,6 +245,7 @@ fn delivery_json() {
         (" ", "status.delivery_json", "is not valid JSON: EOF"),
         (r#"{"a":NaN}"#, "status.delivery_json", "is not valid JSON: expected value"),
         (r#"{"a":-Infinity}"#, "status.delivery_json", "is not valid JSON: invalid number"),
+        (r#"{"b":[1e999]}"#, "status.delivery_json#/b/0", "is a number beyond"),
         (r#"{"a":01}"#, "status.delivery_json", "is not valid JSON"),
         (r#"{'a':1}"#, "status.delivery_json", "is not valid JSON: key must be a string"),
         (r#"{"a":1,"\u0061":2}"#, "status.delivery_json#/a", "is there twice"),
@@ -259,7 +260,7 @@ fn delivery_json() {
         assert_eq!(faults[0].field, field, "{json}");
         assert!(faults[0].message.starts_with(message), "{json}: {}", faults[0].message);
     }
-    for json in [" {} ", r#"{"a":1e999,"b":{"a":-0}}"#, &nested(64)] {
+    for json in [" {} ", r#"{"a":1e99,"b":{"a":-0}}"#, &nested(64)] {
         let status = GivenStatus { delivery_json: json.to_owned(), ..GivenStatus::default() };
         assert!(parse_report(given(status)).is_ok(), "{json}");
     }

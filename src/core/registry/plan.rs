@@ -257,7 +257,8 @@ impl<'a> Plan<'a> {
 
     fn check_owner(&mut self, wanted: &Registration, before: &Arc<StoredTool>) -> Result<(), Refusal> {
         let same_spec = before.spec_hash == wanted.spec_hash;
-        let ours = before.owner == wanted.owner;
+        // A manifest may give its tools another owner.
+        let ours = before.owner == wanted.owner || before.from_manifest && wanted.from_manifest;
         let declared = !wanted.from_manifest && before.from_manifest;
         let identical = ours && same_spec && before.spec.labels == wanted.spec.labels;
         if identical || !declared && (wanted.overwrite && (ours || wanted.force) || ours && same_spec) {

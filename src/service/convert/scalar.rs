@@ -117,6 +117,8 @@ pub fn owner(text: &str) -> Result<String, Fault> {
         Err(Fault::new("owner", format!("has {count} characters; at most {MAX_OWNER} are allowed")))
     } else if text.chars().any(char::is_control) {
         Err(Fault::new("owner", format!("{} must not contain control characters", quote(text))))
+    } else if !text.is_empty() && text.trim().is_empty() {
+        Err(Fault::new("owner", "is blank; give a name, or leave it out"))
     } else if text.is_empty() {
         Ok(ANONYMOUS.to_owned())
     } else {

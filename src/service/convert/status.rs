@@ -10,31 +10,39 @@ use crate::{
         availability::Verdict,
         probe::{ErrorClass, Outcome},
         time::Moment,
+        tool::StoredTool,
     },
     proto::v1,
 };
 
 /// A tool with everything known of it.
 pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
-    let stored = &tool.stored;
-    let windows = (!stored.spec.probes.is_empty()).then(|| v1::ProbeWindows {
+    let windows = (!tool.stored.spec.probes.is_empty()).then(|| v1::ProbeWindows {
         interval: Some(to_proto_duration(tool.windows.interval)),
         timeout: Some(to_proto_duration(tool.windows.timeout)),
         ttl: Some(to_proto_duration(tool.windows.ttl)),
         grace: Some(to_proto_duration(tool.windows.grace)),
     });
     v1::Tool {
-        spec: Some(spec_to_proto(&stored.spec)),
-        namespace: stored.key.namespace.to_string(),
-        owner: stored.owner.to_string(),
-        generation: stored.generation,
-        create_time: Some(from_ms(stored.create_time_ms)),
-        update_time: Some(from_ms(stored.update_time_ms)),
-        spec_hash: stored.spec_hash.to_string(),
-        from_manifest: stored.from_manifest,
         status: Some(status(tool, clock)),
         windows,
         warnings: super::format::warnings(tool.warnings()),
+        ..stored(&tool.stored)
+    }
+}
+
+/// What is durable of a tool.
+pub fn stored(tool: &StoredTool) -> v1::Tool {
+    v1::Tool {
+        spec: Some(spec_to_proto(&tool.spec)),
+        namespace: tool.key.namespace.to_string(),
+        owner: tool.owner.to_string(),
+        generation: tool.generation,
+        create_time: Some(from_ms(tool.create_time_ms)),
+        update_time: Some(from_ms(tool.update_time_ms)),
+        spec_hash: tool.spec_hash.to_string(),
+        from_manifest: tool.from_manifest,
+        ..v1::Tool::default()
     }
 }
 

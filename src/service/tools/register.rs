@@ -133,13 +133,19 @@ impl ToolService {
         let spec = Arc::clone(&item.spec);
         let registering = Registering { items: vec![Ok(item)], all_or_nothing: false, validate_only };
         let mut answer = self.handle.register(registering).await?;
-        let (result, generation) = answer.results.remove(0).map_err(|refusal| refusal.under("tool"))?;
+        let (result, registered) = answer.results.remove(0).map_err(|refusal| refusal.under("tool"))?;
         if !validate_only {
-            self.wait_for_probes(&[(key.clone(), generation)], patience(wait, deadline)).await;
+            self.wait_for_probes(&[(key.clone(), registered.generation)], patience(wait, deadline)).await;
         }
         let catalog = self.reader.load();
+        // What this call registered, and not what another one made of it meanwhile: its generation vouches for results.
+        let tool = match catalog.get(&key).filter(|tool| tool.stored.generation == registered.generation) {
+            Some(tool) => Some(convert::status::tool(tool, &self.clock)),
+            None if validate_only => catalog.get(&key).map(|tool| convert::status::tool(tool, &self.clock)),
+            None => Some(convert::status::stored(&registered)),
+        };
         Ok(v1::RegisterToolResponse {
-            tool: catalog.get(&key).map(|tool| convert::status::tool(tool, &self.clock)),
+            tool,
             result: result_to_proto(result, validate_only).into(),
             epoch: catalog.epoch.to_string(),
             revision: answer.revision.max(catalog.revision),
@@ -178,7 +184,7 @@ impl ToolService {
             let registered: Vec<(ToolKey, u64)> = names
                 .iter()
                 .zip(&answer.results)
-                .filter_map(|(name, result)| Some((key(name)?, result.as_ref().ok()?.1)))
+                .filter_map(|(name, result)| Some((key(name)?, result.as_ref().ok()?.1.generation)))
                 .collect();
             self.wait_for_probes(&registered, patience(wait, deadline)).await;
         }
@@ -186,18 +192,20 @@ impl ToolService {
         let mut results = Vec::with_capacity(names.len());
         for (i, ((name, result), spec)) in names.into_iter().zip(answer.results).zip(specs).enumerate() {
             results.push(match result {
-                Ok((result, generation)) => {
+                Ok((result, registered)) => {
                     let spec = spec.as_deref();
                     let formats = spec.filter(|_| validate_only).and_then(|s| Some((key(&name)?, s)));
                     if formats.is_some() {
                         // Seven formats of many tools: others get their turn.
                         tokio::task::yield_now().await;
                     }
-                    let tool = key(&name).and_then(|key| catalog.get(&key)).filter(|_| !validate_only);
+                    let tool = key(&name)
+                        .and_then(|key| catalog.get(&key))
+                        .filter(|tool| !validate_only && tool.stored.generation == registered.generation);
                     v1::RegisterToolResult {
                         name,
                         result: result_to_proto(result, validate_only).into(),
-                        generation: if validate_only { 0 } else { generation },
+                        generation: if validate_only { 0 } else { registered.generation },
                         verdict: tool.map_or(0, |tool| convert::status::verdict(tool.status.verdict).into()),
                         error: None,
                         warnings: spec.map(|s| convert::format::warnings(&warnings(s))).unwrap_or_default(),
