@@ -43,6 +43,8 @@ fn wanted(spec: ToolSpec, owner: &str) -> Registration {
     }
 }
 
+mod model;
+
 struct World {
     registry: Registry,
     generation: u64,
