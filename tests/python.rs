@@ -1,4 +1,5 @@
-//! A client in another language, with stubs that it generated itself: the tour, and the loop that the README shows.
+//! A client in another language, with stubs that it generated itself: the tour, the loop that the README shows, and a judge
+//! of every format that has nothing in common with the server.
 //!
 //! `tests/run` installs Python's packages, generates the stubs, and says where they are.
 
@@ -23,6 +24,21 @@ async fn the_tour_of_a_python_client() {
     tour.arg(server.address()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = spawn_blocking(move || tour.output()).await.expect("not cancelled").expect("Python starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(out.trim_end().ends_with("* done"), "{out}");
+}
+
+/// `TOOLPULSE_CORPUS` names a folder of definitions besides those of `tests/data`, as in `tests/corpus.rs`.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_format_passes_an_independent_validator() {
+    let Some(python) = Python::find() else { return };
+    let server = Server::start(|_| {}).await;
+    let mut judge = python.script("formats.py");
+    judge.arg(server.address()).args(env("TOOLPULSE_CORPUS"));
+    judge.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = spawn_blocking(move || judge.output()).await.expect("not cancelled").expect("Python starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    eprintln!("{out}");
     assert!(output.status.success(), "{out}\n{err}");
     assert!(out.trim_end().ends_with("* done"), "{out}");
 }
