@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import grpc
 
+import bad_tools
 import providers
 import sdks
 from toolpulse.v1 import tool_pb2 as tool
@@ -174,11 +175,11 @@ class Run:
             where = f"{place}/{hidden.name}"
             if hidden.stage != "format" or not re.fullmatch("[A-Z][A-Z0-9_]+", hidden.reason) or not hidden.message:
                 self.fault(where, f"hidden at {hidden.stage!r} for {hidden.reason!r}: {hidden.message!r}")
-            self.points(where, sent[hidden.name], hidden.pointer)
+            self.points(f"{where} hidden", sent[hidden.name], hidden.pointer)
         for loss in reply.losses:
             if loss.name not in {entry.name for entry in reply.tools} or not loss.message:
                 self.fault(place, f"a loss of {loss.name!r}: {loss.message!r}")
-            self.points(f"{place}/{loss.name}", sent[loss.name], loss.pointer)
+            self.points(f"{place}/{loss.name} loss", sent[loss.name], loss.pointer)
 
     def points(self, place, definition, pointer):
         """A pointer leads into the schema that was sent; what it points to may be what is missing there."""
@@ -217,6 +218,8 @@ def same_member(a, b, key):
 
 def main(address, *folders):
     run = Run(address)
+    for case in bad_tools.unseen():
+        run.fault("providers.py does not see", case)
     sources = [source for folder in (OWN, *map(pathlib.Path, folders)) for source in read(folder)]
     for source in sources:
         run.of(source)
