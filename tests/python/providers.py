@@ -153,8 +153,8 @@ KEYWORDS = {
     ),
     **dict.fromkeys("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split(), NUMBER),
     **dict.fromkeys(
-        "title description $comment format pattern $ref $dynamicRef $anchor $dynamicAnchor $id $schema contentEncoding "
-        "contentMediaType".split(),
+        "title description $comment format pattern $ref $dynamicRef $anchor $dynamicAnchor $recursiveAnchor $recursiveRef "
+        "$id $schema contentEncoding contentMediaType".split(),
         TEXT,
     ),
     **dict.fromkeys("uniqueItems readOnly writeOnly deprecated".split(), FLAG),
@@ -162,6 +162,11 @@ KEYWORDS = {
     "examples": "an array",
     "enum": "an array",
     "type": "a type",
+}
+ANCHOR = re.compile("[A-Za-z_][-A-Za-z0-9._]*")
+IDENTIFIERS = {
+    "$id": re.compile("[^#]*#?"),
+    **dict.fromkeys(["$anchor", "$dynamicAnchor", "$recursiveAnchor"], ANCHOR),
 }
 TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 
@@ -232,6 +237,9 @@ def json_schema(schema):
         for key in ("$ref", "$dynamicRef"):
             if isinstance(part.get(key), str) and local_target(schema, part[key]) is None:
                 yield join(pointer, key), f"{part[key]} points to nothing in the schema"
+        for key, pattern in IDENTIFIERS.items():
+            if isinstance(part.get(key), str) and not pattern.fullmatch(part[key]):
+                yield join(pointer, key), f"JSON Schema 2020-12: {key} must match {pattern.pattern}"
         if part.get("multipleOf") is not None and is_number(part["multipleOf"]) and part["multipleOf"] <= 0:
             yield join(pointer, "multipleOf"), "JSON Schema 2020-12: multipleOf must be over 0"
 
@@ -433,6 +441,10 @@ GEMINI_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 GEMINI_PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
+# What a schema may hold and still say nothing of arguments.
+NO_ARGUMENTS = {"type", "title", "description", "$defs", "definitions", "$id", "$comment", "examples", "default"}
+
+
 def gemini(function):
     yield from members(function, {"name": str}, {"name", "description", "parametersJsonSchema"})
     yield from name_is(function, GEMINI_NAME, "google-genai, FunctionDeclaration.name")
@@ -446,8 +458,8 @@ def gemini_json(schema):
     yield from root_object(schema)
     if not isinstance(schema, dict):
         return
-    says = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties", "additionalProperties"} & schema.keys()
-    if not schema.get("properties") and says <= {"additionalProperties"} and not schema.get("additionalProperties"):
+    says = {key for key, value in schema.items() if value not in ({}, [])} - {"additionalProperties"}
+    if says <= NO_ARGUMENTS and schema.get("additionalProperties", False) is False:
         yield "", "a function without arguments has no schema (google-genai: `this can be left unset`)"
     for pointer, part in subschemas(schema):
         # GetStream/Vision-Agents#513.
@@ -500,6 +512,8 @@ def openapi(schema, pointer):
             yield join(pointer, key), "`Unknown name`: not a field of Schema (google-genai, types.Schema)"
         elif OPENAPI[key] and not fits(value, OPENAPI[key]):
             yield join(pointer, key), f"must be {OPENAPI[key]} (google-genai, types.Schema)"
+        elif OPENAPI[key] == COUNT and value >= 2**63:
+            yield join(pointer, key), "is no int64 (google.ai.generativelanguage, Schema)"
     if "anyOf" in schema:
         # "schema specified other fields alongside any_of. When using any_of, it must be the only field set" (litellm#11164).
         if len(schema) > 1:
@@ -541,6 +555,9 @@ def openapi_typed(schema, pointer, kind):
         for index, value in enumerate(schema["enum"]):
             if not isinstance(value, str) or value == "":
                 yield join(pointer, "enum", index), "must be a string, and not empty (`enum[0]: cannot be empty`)"
+    if schema.get("format") == "enum" and not schema.get("enum"):
+        # elastic/kibana#286302.
+        yield join(pointer, "enum"), "`should be non-empty for STRING type with enum format`"
     if "format" in schema and schema["format"] not in OPENAPI_FORMATS.get(kind, set()):
         yield join(pointer, "format"), f"{schema['format']} is not supported for {kind} (google-gemini/gemini-cli#3178)"
 
