@@ -19,6 +19,7 @@ import grpc
 
 import bad_tools
 import providers
+import schemas
 import sdks
 from toolpulse.v1 import tool_pb2 as tool
 from toolpulse.v1 import tool_registry_pb2 as api
@@ -55,7 +56,7 @@ class Source(NamedTuple):
 
 def read(folder):
     for path in sorted(folder.glob("*.json")):
-        content = providers.parse(path.read_text(encoding="utf-8"))
+        content = schemas.parse(path.read_text(encoding="utf-8"))
         stem = re.sub("[^a-z0-9]", "-", path.stem.lower())
         if isinstance(content, dict) and isinstance(content.get("tools"), list):
             yield Source(stem[:63].strip("-"), content["tools"])
@@ -185,7 +186,7 @@ class Run:
         """A pointer leads into the schema that was sent; what it points to may be what is missing there."""
         try:
             if pointer:
-                providers.resolve(definition["inputSchema"], pointer.rpartition("/")[0])
+                schemas.resolve(definition["inputSchema"], pointer.rpartition("/")[0])
         except KeyError:
             self.fault(place, f"points to {pointer!r}, which is not there")
         if pointer and not pointer.startswith("/"):
@@ -198,22 +199,22 @@ class Run:
         if form == "MCP":
             # Empty texts are as good as none.
             wanted = {key: value for key, value in sent.items() if key not in TEXTS or value}
-            if not providers.same(definition.body, wanted, ordered=False):
+            if not schemas.same(definition.body, wanted, ordered=False):
                 changed = [k for k in {**wanted, **definition.body} if not same_member(wanted, definition.body, k)]
                 self.fault(place, f"came out of MCP as something else: {changed}")
             return
         description = sent.get("description") or (sent["name"] if form == "BEDROCK" else "")
         if definition.body.get("description", "") != description and not lossy:
             self.fault(place, "has another description")
-        schema = providers.deref(sent["inputSchema"], sent["inputSchema"])
+        schema = schemas.deref(sent["inputSchema"], sent["inputSchema"])
         if not lossy and not {"allOf", "anyOf", "oneOf"} & schema.keys():
-            listed = providers.deref(definition.schema, definition.schema) if definition.schema else {}
+            listed = schemas.deref(definition.schema, definition.schema) if definition.schema else {}
             if list(listed.get("properties", {})) != list(schema.get("properties", {})):
                 self.fault(place, "has other arguments, or in another order")
 
 
 def same_member(a, b, key):
-    return key in a and key in b and providers.same(a[key], b[key])
+    return key in a and key in b and schemas.same(a[key], b[key])
 
 
 def main(address, *folders):
