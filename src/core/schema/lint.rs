@@ -46,6 +46,7 @@ pub enum Role {
 pub fn faults(schema: &Json<'_>, role: Role) -> Vec<JsonFault> {
     let Json::Object(root) = schema else { return Vec::new() };
     let mut faults = types(schema, role);
+    faults.extend(required_twice(schema));
     let mut places: HashSet<String> = faults.iter().map(|f| f.pointer.clone()).collect();
     match meta::dialect(root) {
         Err(unsupported) => faults.push(unsupported),
@@ -93,6 +94,29 @@ fn types(schema: &Json<'_>, role: Role) -> Vec<JsonFault> {
         let message = format!("must be \"object\", not {given}: the arguments of a tool are an object");
         faults.insert(0, JsonFault { pointer: "/type".to_owned(), message });
     }
+    faults
+}
+
+/// Names that `required` has twice. Meta-schemas admit none of them, but point at the list, not at the name.
+fn required_twice(schema: &Json<'_>) -> Vec<JsonFault> {
+    let mut faults = Vec::new();
+    each(schema, &mut Path::default(), &mut |schema, path| {
+        let Some(names) = schema.object().and_then(|o| o.get("required")).and_then(Json::array) else {
+            return;
+        };
+        let mut seen = HashSet::new();
+        for (i, name) in names.iter().enumerate() {
+            let Some(name) = name.str() else { continue };
+            if seen.insert(name) || faults.len() >= MAX_WARNINGS {
+                continue;
+            }
+            let mark = path.mark();
+            path.push("required");
+            let pointer = path.at(&i.to_string());
+            path.back_to(mark);
+            faults.push(JsonFault { pointer, message: format!("{} is required twice", quote(name)) });
+        }
+    });
     faults
 }
 
@@ -168,20 +192,16 @@ fn required(schema: &Object<'_>, path: &mut Path, found: &mut Vec<Warning>) {
     let elsewhere = ["$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "patternProperties"];
     let complete = !elsewhere.iter().any(|keyword| schema.has(keyword)) && schema.has("type");
     let known: HashSet<&str> = here.into_iter().flat_map(|o| o.0.iter().map(|(k, _)| k.value())).collect();
-    let mut seen = HashSet::new();
+    if !complete {
+        return;
+    }
     for (i, name) in names.iter().enumerate() {
-        let Some(name) = name.str() else { continue };
-        let pointer = || {
-            let mut path = path.clone();
-            path.push("required");
-            path.at(&i.to_string())
-        };
-        if !seen.insert(name) {
-            warn(found, pointer(), "REQUIRED_TWICE", format!("{} is required twice", quote(name)));
-        } else if complete && !known.contains(name) {
-            let message = format!("{} is required, but no property has that name", quote(name));
-            warn(found, pointer(), "REQUIRED_UNKNOWN", message);
-        }
+        let Some(name) = name.str().filter(|name| !known.contains(name)) else { continue };
+        let message = format!("{} is required, but no property has that name", quote(name));
+        let mark = path.mark();
+        path.push("required");
+        warn(found, path.at(&i.to_string()), "REQUIRED_UNKNOWN", message);
+        path.back_to(mark);
         if found.len() >= MAX_WARNINGS {
             return;
         }

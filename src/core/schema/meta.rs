@@ -72,7 +72,7 @@ pub fn compile(schema: &Json<'_>, draft: Draft) -> Option<String> {
 }
 
 /// The value that is judged: the schema, but for what costs more than it tells. Patterns are not compiled (one of 30 bytes
-/// can take seconds, and each provider has its own kind); a name that `required` has twice is a warning of ours.
+/// can take seconds, and each provider has its own kind); names that `required` has twice are told by `lint`, one by one.
 fn judged(schema: &Json<'_>) -> Value {
     match schema {
         Json::Literal(literal) => match &**literal {
