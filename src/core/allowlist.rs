@@ -172,7 +172,8 @@ impl ServerAllowlist {
     /// tool pass.
     ///
     /// `registered` are all tools of the server, also where one namespace is asked for: a name of the server's list is known
-    /// as soon as any namespace has it. A name of the request's list has to be known where the request looks.
+    /// as soon as any namespace has it. A name of the request's list has to be known where the request looks. A tool that
+    /// may not be known of counts as none in both, since a name that is in no list at all would tell of it.
     pub fn diagnose<'a>(
         &self,
         registered: impl IntoIterator<Item = &'a ToolKey> + Clone,
@@ -194,7 +195,7 @@ impl ServerAllowlist {
             names.sort_unstable();
             names
         };
-        let mut unknown = self.missing(registered.clone());
+        let mut unknown = self.missing(registered.clone().into_iter().filter(|key| may_know(key)));
         if let Some(request) = request {
             unknown.extend(request.unknown(asked()));
             unknown.sort_unstable();

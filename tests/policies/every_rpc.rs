@@ -211,3 +211,23 @@ async fn diagnosed(server: &Server, ask: &Ask, layer: Layer) {
     assert_eq!(reply.registered_after_filter.contains(&NAME.to_owned()), passes, "{layer:?}");
     assert_eq!(names_it(&reply), layer != Layer::Policy, "{layer:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_of_the_servers_allowlist_does_not_tell_that_a_denied_tool_is_there() {
+    let server = support::Server::start(|c| {
+        c.store("memory");
+        c.env("ALLOWED_TOOLS", "forbidden_tool,other_tool,never_registered");
+    })
+    .await;
+    register(&server, named("other_tool")).await;
+    register(&server, named(NAME)).await;
+    set(&server, AgentPolicy { denied_tools: vec![NAME.into()], ..policy("bot") }).await.unwrap();
+    for (agent, unknown) in [("bot", &[NAME, "never_registered"][..]), ("", &["never_registered"])] {
+        let request = GetAllowlistDiagnosticsRequest {
+            agent_id: agent.into(),
+            ..GetAllowlistDiagnosticsRequest::default()
+        };
+        let reply = server.tools().get_allowlist_diagnostics(request).await.unwrap().into_inner();
+        assert_eq!(reply.unknown_tools, unknown, "agent '{agent}'");
+    }
+}
