@@ -53,10 +53,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: common::drop_dialect },
     Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
     // n8n-io/n8n#25964: no $ref and no $defs. BerriAI/litellm#13151: a recursion has no end when it is written out.
+    Rule { id: "REF_INLINED", at: At::Root, effect: Effect::Convert, apply: inline },
     Rule { id: "UNRESOLVABLE_REF", at: At::Root, effect: Effect::Omit, apply: dangling },
     Rule { id: "RECURSIVE_SCHEMA", at: At::Root, effect: Effect::Omit, apply: recursive },
     Rule { id: "REF_EXPANSION_LIMIT", at: At::Root, effect: Effect::Omit, apply: too_large },
-    Rule { id: "REF_INLINED", at: At::Root, effect: Effect::Convert, apply: inline },
     // Unknown fields of the message.
     Rule { id: "IDLE_KEYWORD", at: At::Each, effect: Effect::Convert, apply: idle_keywords },
     // spring-projects/spring-ai#1373: "parameters schema should be of type OBJECT".
@@ -103,39 +103,39 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "NO_PROPERTIES", at: At::Root, effect: Effect::Lossy, apply: no_properties },
 ];
 
+fn inline(place: &mut Place<'_, '_>) {
+    if !has_references(place.schema) {
+        return;
+    }
+    match inlined(place.schema) {
+        Ok(whole) => {
+            *place.schema = whole;
+            place.hit("references are replaced by what they point to");
+        }
+        Err(stuck) => place.set_stuck(stuck),
+    }
+}
+
 fn dangling(place: &mut Place<'_, '_>) {
-    if let Some(Stuck::Dangling(at)) = stuck(place) {
+    if let Some(Stuck::Dangling(at)) = place.stuck().cloned() {
         place.hit_pointer(at, "the reference points to nothing that is known here");
     }
 }
 
 fn recursive(place: &mut Place<'_, '_>) {
-    if let Some(Stuck::Recursive(at)) = stuck(place) {
+    if let Some(Stuck::Recursive(at)) = place.stuck().cloned() {
         place
             .hit_pointer(at, "the reference leads back to itself; this format has no references, and no end");
     }
 }
 
 fn too_large(place: &mut Place<'_, '_>) {
-    if let Some(Stuck::TooLarge(at)) = stuck(place) {
+    if let Some(Stuck::TooLarge(at)) = place.stuck().cloned() {
         let most = super::inline::MAX_NODES;
         place.hit_pointer(
             at,
             format!("without references the schema has more than {most} values or 64 levels"),
         );
-    }
-}
-
-fn stuck(place: &Place<'_, '_>) -> Option<Stuck> {
-    if has_references(place.schema) { inlined(place.schema).err() } else { None }
-}
-
-fn inline(place: &mut Place<'_, '_>) {
-    if has_references(place.schema)
-        && let Ok(whole) = inlined(place.schema)
-    {
-        *place.schema = whole;
-        place.hit("references are replaced by what they point to");
     }
 }
 

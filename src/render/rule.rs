@@ -1,6 +1,6 @@
 //! The engine behind a provider's table of rules: each rule goes over the schema once, in the table's order.
 
-use super::{Loss, Omission};
+use super::{Loss, Omission, inline::Stuck};
 use crate::core::schema::{
     tree::{Json, Object},
     walk::{Path, Slot},
@@ -50,7 +50,16 @@ pub(super) struct Place<'p, 'a> {
     pub schema: &'p mut Json<'a>,
     pub path: &'p Path,
     flag: bool,
-    hits: &'p mut Vec<Hit>,
+    notes: &'p mut Notes,
+}
+
+/// What the rules of a table note.
+#[derive(Debug, Default)]
+struct Notes {
+    /// Of the present rule.
+    hits: Vec<Hit>,
+    /// Why references could not be replaced: for the rules that say so, as trying is the dearest of all.
+    stuck: Option<Stuck>,
 }
 
 /// Something that a rule found.
@@ -79,29 +88,50 @@ impl<'a> Place<'_, 'a> {
 
     /// The rule found something here.
     pub(super) fn hit(&mut self, message: impl Into<String>) {
-        self.note(self.path.shown(), message.into(), false);
+        if self.is_told(false) {
+            self.note(self.path.shown(), message.into(), false);
+        }
     }
 
     /// The rule found something at a keyword.
     pub(super) fn hit_at(&mut self, keyword: &str, message: impl Into<String>) {
-        self.note(self.path.at(keyword), message.into(), false);
+        if self.is_told(false) {
+            self.note(self.path.at(keyword), message.into(), false);
+        }
     }
 
     /// A conversion that usually keeps everything did not.
     pub(super) fn lost_at(&mut self, keyword: &str, message: impl Into<String>) {
-        self.note(self.path.at(keyword), message.into(), true);
+        if self.is_told(true) {
+            self.note(self.path.at(keyword), message.into(), true);
+        }
     }
 
     /// The same with a pointer of its own.
     pub(super) fn hit_pointer(&mut self, pointer: String, message: impl Into<String>) {
-        self.note(pointer, message.into(), false);
+        if self.is_told(false) {
+            self.note(pointer, message.into(), false);
+        }
+    }
+
+    /// Beyond what is told it matters only whether something was lost.
+    fn is_told(&self, lossy: bool) -> bool {
+        let hits = &self.notes.hits;
+        hits.len() <= MAX_LOSSES || lossy && !hits.iter().any(|hit| hit.lossy)
     }
 
     fn note(&mut self, pointer: String, message: String, lossy: bool) {
-        // Beyond what is told it matters only whether something was lost.
-        if self.hits.len() <= MAX_LOSSES || lossy && !self.hits.iter().any(|hit| hit.lossy) {
-            self.hits.push(Hit { pointer, message, lossy });
-        }
+        self.notes.hits.push(Hit { pointer, message, lossy });
+    }
+
+    /// References can't be replaced: later rules are told why.
+    pub(super) fn set_stuck(&mut self, stuck: Stuck) {
+        self.notes.stuck = Some(stuck);
+    }
+
+    /// Why an earlier rule could not replace references.
+    pub(super) fn stuck(&self) -> Option<&Stuck> {
+        self.notes.stuck.as_ref()
     }
 }
 
@@ -118,10 +148,10 @@ impl Report {
     /// # Errors
     /// The first rule that leaves the tool out.
     pub(super) fn apply(&mut self, rules: &[Rule], schema: &mut Json<'_>) -> Result<(), Omission> {
+        let mut notes = Notes::default();
         for rule in rules {
-            let mut hits = Vec::new();
-            visit(rule, schema, false, &mut Path::default(), &mut hits);
-            for Hit { pointer, message, lossy } in hits {
+            visit(rule, schema, false, &mut Path::default(), &mut notes);
+            for Hit { pointer, message, lossy } in notes.hits.drain(..) {
                 match rule.effect {
                     Effect::Omit => return Err(Omission { reason: rule.id, pointer, message }),
                     Effect::Convert if !lossy => self.converted = true,
@@ -145,8 +175,8 @@ impl Report {
     }
 }
 
-fn visit(rule: &Rule, schema: &mut Json<'_>, flag: bool, path: &mut Path, hits: &mut Vec<Hit>) {
-    (rule.apply)(&mut Place { schema, path, flag, hits });
+fn visit(rule: &Rule, schema: &mut Json<'_>, flag: bool, path: &mut Path, notes: &mut Notes) {
+    (rule.apply)(&mut Place { schema, path, flag, notes });
     if rule.at == At::Root {
         return;
     }
@@ -156,7 +186,7 @@ fn visit(rule: &Rule, schema: &mut Json<'_>, flag: bool, path: &mut Path, hits: 
         slot.enter(object, path);
         let flag = FLAGS.contains(&slot.keyword(object));
         if let Some(inner) = slot.get_mut(object) {
-            visit(rule, inner, flag, path, hits);
+            visit(rule, inner, flag, path, notes);
         }
         path.back_to(mark);
     }
