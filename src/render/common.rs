@@ -2,7 +2,7 @@
 
 use super::{
     inline::{Stuck, inline_root},
-    merge::merge,
+    merge::merge_all,
     rule::{FLAGS, Place},
 };
 use crate::core::schema::{
@@ -142,6 +142,7 @@ fn flatten(place: &mut Place<'_, '_>, keywords: &[&str]) {
             place.lost_at(keyword, "can't be said at the top; left out");
             continue;
         };
+        let mut schemas = Vec::with_capacity(branches.len());
         for branch in branches {
             let Json::Object(mut branch) = branch else {
                 kept &= branch.is("true");
@@ -153,8 +154,9 @@ fn flatten(place: &mut Place<'_, '_>, keywords: &[&str]) {
                 kept = false;
                 continue;
             }
-            kept &= merge(object, branch).is_empty();
+            schemas.push(branch);
         }
+        kept &= merge_all(object, schemas).is_empty();
         match (kept, all) {
             (true, _) => place.hit_at(keyword, "its branches became one"),
             (false, true) => {

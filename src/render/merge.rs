@@ -1,6 +1,6 @@
 //! Two schemas that must both hold, as one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::core::schema::tree::{Json, Object};
 
@@ -20,6 +20,32 @@ const ANNOTATIONS: [&str; 12] = [
     "writeOnly",
 ];
 
+/// Objects with more members than this get an index.
+const WIDE: usize = 8;
+
+/// Adds the members of all `branches` to those of `into`, in their order. Neighbours are merged first, so that thousands of
+/// branches never meet a list that holds all before them. Gives the keywords that can't be made one, each once.
+pub(super) fn merge_all<'a>(into: &mut Object<'a>, mut branches: Vec<Object<'a>>) -> Vec<String> {
+    let mut lost = Vec::new();
+    while branches.len() > 1 {
+        let mut halved = Vec::with_capacity(branches.len().div_ceil(2));
+        let mut all = branches.into_iter();
+        while let Some(mut one) = all.next() {
+            if let Some(next) = all.next() {
+                lost.extend(merge(&mut one, next));
+            }
+            halved.push(one);
+        }
+        branches = halved;
+    }
+    if let Some(whole) = branches.pop() {
+        lost.extend(merge(into, whole));
+    }
+    lost.sort_unstable();
+    lost.dedup();
+    lost
+}
+
 /// Adds the members of `from` to those of `into`. Gives the keywords whose two values can't be made one; the value of
 /// `into` stays.
 pub(super) fn merge<'a>(into: &mut Object<'a>, from: Object<'a>) -> Vec<String> {
@@ -28,11 +54,13 @@ pub(super) fn merge<'a>(into: &mut Object<'a>, from: Object<'a>) -> Vec<String> 
     if (closed(into) || closed(&from)) && into.has("properties") && from.has("properties") {
         lost.push("additionalProperties".to_owned());
     }
-    for (key, value) in from.0 {
-        let Some(there) = into.get_mut(key.value()) else {
+    let places = places(into, &from);
+    for ((key, value), place) in from.0.into_iter().zip(places) {
+        let Some(at) = place else {
             into.0.push((key, value));
             continue;
         };
+        let there = &mut into.0[at].1;
         if *there == value || ANNOTATIONS.contains(&key.value()) {
             continue;
         }
@@ -43,18 +71,32 @@ pub(super) fn merge<'a>(into: &mut Object<'a>, from: Object<'a>) -> Vec<String> 
     lost
 }
 
+/// Where `into` has the keys of `from`.
+fn places(into: &Object<'_>, from: &Object<'_>) -> Vec<Option<usize>> {
+    if from.0.len() <= WIDE {
+        let place = |key: &str| into.0.iter().position(|(k, _)| k.value() == key);
+        return from.0.iter().map(|(key, _)| place(key.value())).collect();
+    }
+    let index: HashMap<&str, usize> =
+        into.0.iter().enumerate().rev().map(|(at, (key, _))| (key.value(), at)).collect();
+    from.0.iter().map(|(key, _)| index.get(key.value()).copied()).collect()
+}
+
 /// Makes two values of a keyword one; false if that can't be.
 fn both<'a>(keyword: &str, there: &mut Json<'a>, value: Json<'a>) -> bool {
     match (keyword, there, value) {
         ("required", Json::Array(names), Json::Array(more)) => {
-            let known: HashSet<String> = names.iter().filter_map(Json::str).map(str::to_owned).collect();
-            names.extend(more.into_iter().filter(|name| name.str().is_none_or(|n| !known.contains(n))));
+            let known: HashSet<&str> = names.iter().filter_map(Json::str).collect();
+            let is_new = |name: &Json<'_>| name.str().is_none_or(|n| !known.contains(n));
+            let more: Vec<_> = more.into_iter().filter(is_new).collect();
+            names.extend(more);
             true
         }
         ("properties" | "$defs" | "definitions", Json::Object(known), Json::Object(more)) => {
             let mut whole = true;
-            for (name, schema) in more.0 {
-                match known.get_mut(name.value()) {
+            let places = places(known, &more);
+            for ((name, schema), place) in more.0.into_iter().zip(places) {
+                match place.map(|at| &mut known.0[at].1) {
                     None => known.0.push((name, schema)),
                     Some(same) if *same == schema => {}
                     Some(Json::Object(own)) => match schema {
@@ -67,8 +109,9 @@ fn both<'a>(keyword: &str, there: &mut Json<'a>, value: Json<'a>) -> bool {
             whole
         }
         ("enum", Json::Array(values), Json::Array(others)) => {
-            // Both lists come from one bounded text, so that this stays small enough.
-            let shared: Vec<_> = values.iter().filter(|value| others.contains(value)).cloned().collect();
+            let others: HashSet<String> = others.iter().map(Json::to_text).collect();
+            let shared: Vec<_> =
+                values.iter().filter(|value| others.contains(&value.to_text())).cloned().collect();
             let some = !shared.is_empty();
             if some {
                 *values = shared;
@@ -96,5 +139,47 @@ fn bound<'a>(there: &mut Json<'a>, value: Json<'a>, narrower: fn(f64, f64) -> bo
             true
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Object<'_> {
+        Json::parse(text).unwrap().object().unwrap().clone()
+    }
+
+    #[test]
+    fn many_merge_as_one_after_the_other() {
+        for count in [0, 1, 2, 3, 7, 100] {
+            let texts: Vec<String> = (0..count)
+                .map(|i| {
+                    let (min, wide) = (i % 5, if i == 6 { ",\"w\":{}" } else { "" });
+                    format!(
+                        r#"{{"title":"{i}","minProperties":{min},"properties":{{"p{}":{{"type":"string"}},"q{i}":{{}}{wide}}},"required":["q{i}","p0"]}}"#,
+                        i % 3
+                    )
+                })
+                .collect();
+            let root = r#"{"type":"object","properties":{"p1":{"type":"string","title":"mine"},"a":{}}}"#;
+            let mut one_by_one = object(root);
+            let mut lost: Vec<String> =
+                texts.iter().flat_map(|text| merge(&mut one_by_one, object(text))).collect();
+            lost.sort();
+            lost.dedup();
+            let mut together = object(root);
+            assert_eq!(merge_all(&mut together, texts.iter().map(|text| object(text)).collect()), lost);
+            assert_eq!(together, one_by_one, "{count}");
+        }
+    }
+
+    #[test]
+    fn what_differs_is_lost_and_the_first_one_stays() {
+        let mut into = object(r#"{"type":"object"}"#);
+        let branches = [r#"{"format":"a"}"#, r#"{"format":"b","type":"string"}"#, r#"{"format":"c"}"#];
+        let lost = merge_all(&mut into, branches.into_iter().map(object).collect());
+        assert_eq!(lost, ["format", "type"]);
+        assert_eq!(Json::Object(into).to_text(), r#"{"type":"object","format":"a"}"#);
     }
 }

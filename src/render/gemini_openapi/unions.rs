@@ -4,7 +4,10 @@ use crate::core::schema::{
     tree::{Json, Object, Text},
     walk::Path,
 };
-use crate::render::{merge::merge, rule::Place};
+use crate::render::{
+    merge::{merge, merge_all},
+    rule::Place,
+};
 
 /// Most values that a union may grow to when what stands beside it is written into each branch.
 const MAX_NODES: usize = 2_000;
@@ -16,13 +19,15 @@ pub(super) fn all_of(place: &mut Place<'_, '_>) {
     while let Some(taken) = object.remove("allOf") {
         found = true;
         let Json::Array(branches) = taken else { break };
+        let mut schemas = Vec::with_capacity(branches.len());
         for branch in branches {
             match branch {
-                Json::Object(branch) => lost.extend(merge(object, branch)),
+                Json::Object(branch) => schemas.push(branch),
                 other if other.is("true") => {}
                 _ => lost.push("allOf".to_owned()),
             }
         }
+        lost.extend(merge_all(object, schemas));
     }
     if found {
         place.hit_at("allOf", "its branches became one");
