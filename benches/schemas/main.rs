@@ -82,7 +82,7 @@ fn steps(case: &cases::Case) -> Vec<Step> {
     let Ok(registration) = judged else { return steps };
     let spec = registration.spec;
     steps.push(measure("warnings", String::new(), || tool::warnings(&spec)));
-    let key = ToolKey { namespace: manner.namespace.clone(), name: spec.name.clone() };
+    let key = ToolKey { namespace: manner.namespace, name: spec.name.clone() };
     for format in Format::ALL {
         let told = match format.render(&key, &spec) {
             Rendered::Omitted(omission) => format!("omitted: {}", omission.reason),
