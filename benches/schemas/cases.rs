@@ -40,7 +40,7 @@ pub(crate) fn all() -> Vec<Case> {
         case("enum of objects", objects()),
         case("required to the bound", required()),
         case("properties to the bound", properties(MAX_NODES / 2 - 10, "")),
-        case("192 KiB of properties", properties(1_900, &"d".repeat(70))),
+        case("192 KiB of properties", properties(1_700, &"d".repeat(70))),
         case("192 KiB of description", properties(1, &"d".repeat(MAX_BYTES - 200))),
         case("60 levels deep", deep(29)),
         case("60 levels deep and wide", deep_and_wide()),
