@@ -127,7 +127,40 @@ pub fn quote(text: &str) -> String {
     format!("'{shown}{more}'")
 }
 
-/// Makes a text from elsewhere fit for a status or a log: control characters removed, cut to `max` characters.
+/// Makes a text from elsewhere fit for a status or a log: control characters removed, those too that turn the direction of
+/// what follows; cut to `max` characters.
 pub fn clean(text: &str, max: usize) -> String {
-    text.chars().filter(|c| !c.is_control()).take(max).collect()
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|c| !c.is_control() && !turns(*c)).take(max).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_from_elsewhere_is_made_harmless() {
+        for (given, expected) in [
+            ("plain, and \u{e9}\u{1f600}", "plain, and \u{e9}\u{1f600}"),
+            ("a\u{1b}[31mb\r\nc\0", "a[31mbc"),
+            ("see \u{202e}gnp.exe\u{2066}", "see gnp.exe"),
+        ] {
+            assert_eq!(clean(given, 80), expected);
+        }
+        assert_eq!(clean("abcdef", 3), "abc");
+    }
+
+    #[test]
+    fn names_and_namespaces_keep_their_rules() {
+        for good in ["a", "a-1", "0", &"x".repeat(63)] {
+            assert!(Namespace::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["A", "-a", "a-", "a.b", "\u{e9}", &"x".repeat(64)] {
+            assert!(Namespace::parse(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "a b", "a/b", "\u{e9}", &"x".repeat(129)] {
+            assert!(ToolName::parse(bad).is_err(), "{bad}");
+        }
+    }
 }
