@@ -11,6 +11,7 @@ mod inline;
 mod mcp;
 mod merge;
 mod openai;
+mod owner;
 mod rule;
 
 use std::borrow::Cow;
@@ -160,7 +161,7 @@ impl Format {
             .filter(|json| json.object().is_some())
             .unwrap_or_else(|| Json::Object(schema::tree::Object::default()));
         let mut report = rule::Report::default();
-        if let Err(omission) = report.apply(self.rules(), &mut input) {
+        if let Err(omission) = report.apply(self.rules(), &mut input, given) {
             return Rendered::Omitted(omission);
         }
         let name = self.exposed_name(key);

@@ -7,7 +7,7 @@ mod values;
 use super::{
     common, gemini,
     inline::{Stuck, has_references, inlined},
-    rule::{At, Effect, Place, Rule},
+    rule::{At, Effect, NULL_BRANCH, Place, Rule},
 };
 use crate::core::schema::tree::{Json, Object};
 
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "CONST", at: At::Each, effect: Effect::Convert, apply: values::constant },
     // netclaw-dev/netclaw#51, zereight/gitlab-mcp#166: `type` is one type; null is `nullable`.
     Rule { id: "TYPE_LIST", at: At::Each, effect: Effect::Convert, apply: unions::type_list },
-    Rule { id: "NULL_BRANCH", at: At::Each, effect: Effect::Convert, apply: unions::null_branch },
+    Rule { id: NULL_BRANCH, at: At::Each, effect: Effect::Convert, apply: unions::null_branch },
     Rule { id: "NULL_VALUE", at: At::Each, effect: Effect::Convert, apply: values::null_value },
     // microsoft/azure-devops-mcp#139, #145: an enum holds texts alone, and no empty ones.
     Rule { id: "ENUM_OF_TEXTS", at: At::Each, effect: Effect::Lossy, apply: values::enum_of_texts },

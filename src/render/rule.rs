@@ -1,6 +1,8 @@
 //! The engine behind a provider's table of rules: each rule goes over the schema once, in the table's order.
 
-use super::{Loss, Omission, inline::Stuck};
+use std::cell::OnceCell;
+
+use super::{Loss, Omission, inline::Stuck, owner::Owner};
 use crate::core::schema::{
     tree::{Json, Object},
     walk::{Path, Slot},
@@ -8,6 +10,9 @@ use crate::core::schema::{
 
 /// Most losses of one tool that are told; the last one then says that there are more.
 const MAX_LOSSES: usize = 100;
+
+/// The rule that takes nulls out of unions, and with that moves the branches after them.
+pub(super) const NULL_BRANCH: &str = "NULL_BRANCH";
 
 /// Keywords that open or close an object or an array with `true` and `false`.
 pub(super) const FLAGS: [&str; 4] =
@@ -143,21 +148,42 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Applies a table.
+    /// Applies a table. `given` is the text that the schema was read from: pointers lead into that, not into what the rules
+    /// before made of it.
     ///
     /// # Errors
     /// The first rule that leaves the tool out.
-    pub(super) fn apply(&mut self, rules: &[Rule], schema: &mut Json<'_>) -> Result<(), Omission> {
+    pub(super) fn apply(
+        &mut self,
+        rules: &[Rule],
+        schema: &mut Json<'_>,
+        given: &str,
+    ) -> Result<(), Omission> {
+        // Most schemas lose nothing, and are not read again.
+        let again = OnceCell::new();
+        let mut owner = None;
+        let mut nulls_gone = false;
+        let mut own = |made: &str, nulls_gone: bool| match again.get_or_init(|| Json::parse(given)) {
+            Some(root) => owner.get_or_insert_with(|| Owner::of(root)).pointer(made, nulls_gone),
+            None => made.to_owned(),
+        };
         let mut notes = Notes::default();
         for rule in rules {
             visit(rule, schema, false, &mut Path::default(), &mut notes);
             for Hit { pointer, message, lossy } in notes.hits.drain(..) {
                 match rule.effect {
-                    Effect::Omit => return Err(Omission { reason: rule.id, pointer, message }),
+                    Effect::Omit => {
+                        let pointer = own(&pointer, nulls_gone);
+                        return Err(Omission { reason: rule.id, pointer, message });
+                    }
                     Effect::Convert if !lossy => self.converted = true,
+                    Effect::Convert | Effect::Lossy if self.losses.len() < MAX_LOSSES => {
+                        self.lose(own(&pointer, nulls_gone), message);
+                    }
                     Effect::Convert | Effect::Lossy => self.lose(pointer, message),
                 }
             }
+            nulls_gone |= rule.id == NULL_BRANCH;
         }
         Ok(())
     }

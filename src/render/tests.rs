@@ -57,6 +57,31 @@ fn mcp_holds_every_field_in_order() {
 }
 
 #[test]
+fn pointers_lead_into_what_the_owner_wrote() {
+    for (schema, pointer) in [
+        (r#"{"type":"array","items":{"oneOf":[{"type":"object"},{"type":"string"}]}}"#, "/items/oneOf"),
+        (r#"{"anyOf":[{"type":"null"},{"type":"integer","multipleOf":2}]}"#, "/anyOf/1/multipleOf"),
+        (r#"{"type":["integer","string"],"multipleOf":2}"#, "/multipleOf"),
+        (r#"{"allOf":[{"type":"integer"},{"multipleOf":2}]}"#, "/allOf/1/multipleOf"),
+        (r##"{"$ref":"#/$defs/A"}"##, "/multipleOf"),
+        (r#"{"type":"array","items":[{"type":"integer","multipleOf":2}]}"#, "/items"),
+    ] {
+        let draft = if schema.contains("items\":[") { "draft-07/schema#" } else { "draft/2020-12/schema" };
+        let input = format!(
+            r#"{{"$schema":"http://json-schema.org/{draft}","type":"object","properties":{{"a":{schema}}},"$defs":{{"A":{{"type":"integer","multipleOf":2}}}}}}"#
+        );
+        let Rendered::Ok { losses, json, .. } = rendered(Format::GeminiOpenApi, pb(&input)) else {
+            panic!("{schema}")
+        };
+        let pointers: Vec<_> = losses.iter().map(|l| l.pointer.as_str()).collect();
+        assert!(
+            pointers.contains(&format!("/properties/a{pointer}").as_str()),
+            "{schema}: {losses:?} {json}"
+        );
+    }
+}
+
+#[test]
 fn openai_gets_what_it_demands_at_the_root() {
     for (input, parameters) in [
         ("", r#"{"type":"object","properties":{}}"#),
