@@ -93,19 +93,16 @@ impl<'t, 'a> Inliner<'t, 'a> {
         if object.has("$dynamicRef") || object.has("$recursiveRef") {
             return Err(Stuck::Recursive(path.shown()));
         }
-        let opened = self.open.len();
-        while let Some(reference) = object.remove("$ref") {
-            let target = self.target(&reference, path)?;
-            if let Json::Object(target) = target {
-                // What the annotations of both say apart, the place itself knows better; the rest must hold together.
-                merge_or_all_of(&mut object, target);
-            } else if target.is("false") {
-                object = Object(vec![(
-                    crate::core::schema::tree::Text::new("not"),
-                    Json::Object(Object::default()),
-                )]);
+        let target = match object.remove("$ref") {
+            Some(reference) => {
+                let target = self.target(&reference, path)?;
+                let target = self.schema(target, path)?;
+                // What stands beside the reference is not part of what it points to, and may use it once more.
+                self.open.pop();
+                Some(target)
             }
-        }
+            None => None,
+        };
         // What is inside of this schema is counted when it is reached.
         self.nodes += own_nodes(&object);
         self.levels += 1;
@@ -122,7 +119,17 @@ impl<'t, 'a> Inliner<'t, 'a> {
             path.back_to(mark);
         }
         self.levels -= 1;
-        self.open.truncate(opened);
+        match target {
+            // What the annotations of both say apart, the place itself knows better; the rest must hold together.
+            Some(Json::Object(target)) => merge_or_all_of(&mut object, target),
+            Some(target) if target.is("false") => {
+                object = Object(vec![(
+                    crate::core::schema::tree::Text::new("not"),
+                    Json::Object(Object::default()),
+                )]);
+            }
+            _ => {}
+        }
         Ok(Json::Object(object))
     }
 
