@@ -99,6 +99,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "REQUIRED_UNKNOWN", at: At::Each, effect: Effect::Lossy, apply: values::required_unknown },
     // lambda-alpha-labs/Graphenium#37: "When using any_of, it must be the only field set".
     Rule { id: "UNION_ALONE", at: At::Each, effect: Effect::Convert, apply: unions::alone },
+    // decolua/9router#380: "enum only allowed for STRING type", and the like. Last, as unions and parts become one before.
+    Rule { id: "OF_ITS_TYPE", at: At::Each, effect: Effect::Lossy, apply: values::of_its_type },
     Rule { id: "NO_PARAMETERS", at: At::Root, effect: Effect::Convert, apply: gemini::no_parameters },
     Rule { id: "NO_PROPERTIES", at: At::Root, effect: Effect::Lossy, apply: no_properties },
 ];

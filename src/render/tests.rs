@@ -398,6 +398,18 @@ fn assert_openapi(schema: &Value) {
             "{schema}"
         );
     }
+    for (keyword, types) in [
+        ("enum", &["string"][..]),
+        ("items", &["array"]),
+        ("properties", &["object"]),
+        ("required", &["object"]),
+        ("minLength", &["string"]),
+        ("minItems", &["array"]),
+        ("minimum", &["integer", "number"]),
+    ] {
+        let fits = types.iter().any(|name| object["type"] == *name);
+        assert!(fits || !object.contains_key(keyword), "{keyword} in {schema}");
+    }
     if object["type"] == "object" {
         let properties = object["properties"].as_object().unwrap();
         assert!(!properties.is_empty(), "{schema}");

@@ -186,7 +186,8 @@ pub(super) fn exclusive_bound(place: &mut Place<'_, '_>) {
 pub(super) fn text_format(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
     let known: &[&str] = match object.get("type").and_then(Json::str) {
-        Some("string") => &["enum", "date-time"],
+        Some("string") if object.has("enum") => &["enum", "date-time"],
+        Some("string") => &["date-time"],
         Some("number") => &["float", "double"],
         Some("integer") => &["int32", "int64"],
         _ => &[],
@@ -202,6 +203,46 @@ pub(super) fn text_format(place: &mut Place<'_, '_>) {
                 if known.is_empty() { "none".to_owned() } else { known.join(" and ") }
             ),
         );
+    }
+}
+
+/// Keywords about values of another type than the one here, and counts that are no int64.
+pub(super) fn of_its_type(place: &mut Place<'_, '_>) {
+    const TOO_MANY: f64 = 9_223_372_036_854_775_808.0;
+    let Some(object) = place.object() else { return };
+    let Some(own) = object.get("type").and_then(Json::str).map(str::to_owned) else { return };
+    let about = |keyword: &str| -> &[&str] {
+        match keyword {
+            "enum" | "maxLength" | "minLength" | "pattern" => &["string"],
+            "items" | "maxItems" | "minItems" => &["array"],
+            "maxProperties" | "minProperties" | "properties" | "required" => &["object"],
+            "maximum" | "minimum" => &["integer", "number"],
+            _ => &[],
+        }
+    };
+    let (mut strange, mut vast) = (Vec::new(), Vec::new());
+    object.0.retain(|(key, value)| {
+        let keyword = key.value();
+        let types = about(keyword);
+        let count = matches!(
+            keyword,
+            "maxItems" | "maxLength" | "maxProperties" | "minItems" | "minLength" | "minProperties"
+        );
+        if !types.is_empty() && !types.contains(&own.as_str()) {
+            strange.push(keyword.to_owned());
+        } else if count && matches!(value, Json::Literal(n) if n.parse::<f64>().is_ok_and(|n| n >= TOO_MANY))
+        {
+            vast.push(keyword.to_owned());
+        } else {
+            return true;
+        }
+        false
+    });
+    for keyword in strange {
+        place.hit_at(&keyword, format!("says nothing of values of type {own}, and is refused beside it"));
+    }
+    for keyword in vast {
+        place.hit_at(&keyword, "this format counts no further than an int64");
     }
 }
 
