@@ -30,7 +30,15 @@ pub(super) fn null_value(place: &mut Place<'_, '_>) {
     let Some(Json::Array(values)) = object.get_mut("enum") else { return };
     let before = values.len();
     values.retain(|value| !value.is("null"));
-    if values.len() == before || values.is_empty() {
+    if values.is_empty() {
+        // Null alone, or no value at all: no text could be told instead.
+        object.remove("enum");
+        object.remove("anyOf");
+        object.set("type", Json::text("null"));
+        place.hit_at("enum", "no value but null");
+        return;
+    }
+    if values.len() == before {
         return;
     }
     object.set("nullable", Json::literal("true"));
