@@ -61,6 +61,13 @@ pub(super) fn modernise(place: &mut Place<'_, '_>) {
         }
         changed.push("id");
     }
+    // So it was in draft-06 and draft-07; in 2020-12 no `$id` may hold a fragment.
+    let anchor = object.get("$id").and_then(Json::str).and_then(|id| id.strip_prefix('#')).map(str::to_owned);
+    if let Some(anchor) = anchor.filter(|anchor| !anchor.is_empty() && !object.has("$anchor")) {
+        object.set("$id", Json::text(anchor));
+        object.rename("$id", "$anchor");
+        changed.push("$id");
+    }
     if matches!(object.get("dependencies"), Some(Json::Object(_)))
         && let Some(Json::Object(all)) = object.remove("dependencies")
     {

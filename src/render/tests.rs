@@ -82,6 +82,15 @@ fn pointers_lead_into_what_the_owner_wrote() {
 }
 
 #[test]
+fn an_id_that_was_an_anchor_is_one() {
+    let input = r##"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"$ref":"#x"}},"definitions":{"A":{"$id":"#x","type":"string"}}}"##;
+    for format in [Format::OpenAiChat, Format::Anthropic, Format::Gemini] {
+        let json = render(format, pb(input));
+        assert!(json.contains(r##""A":{"$anchor":"x","type":"string"}"##), "{format:?}: {json}");
+    }
+}
+
+#[test]
 fn openai_gets_what_it_demands_at_the_root() {
     for (input, parameters) in [
         ("", r#"{"type":"object","properties":{}}"#),
