@@ -91,6 +91,20 @@ fn an_id_that_was_an_anchor_is_one() {
 }
 
 #[test]
+fn what_older_drafts_ignore_beside_a_reference_stays_ignored() {
+    for (draft, kept) in [("draft-07/schema#", false), ("draft/2019-09/schema", true)] {
+        let input = format!(
+            r##"{{"$schema":"http://json-schema.org/{draft}","type":"object","properties":{{"a":{{"$ref":"#/definitions/A","minLength":9,"description":"x"}}}},"definitions":{{"A":{{"type":"string"}}}}}}"##
+        );
+        for format in Format::ALL {
+            let json = render(format, pb(&input));
+            assert_eq!(json.contains("minLength"), kept || format == Format::Mcp, "{format:?}: {json}");
+            assert!(json.contains(r#""description":"x""#), "{format:?}: {json}");
+        }
+    }
+}
+
+#[test]
 fn openai_gets_what_it_demands_at_the_root() {
     for (input, parameters) in [
         ("", r#"{"type":"object","properties":{}}"#),
