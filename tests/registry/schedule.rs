@@ -115,11 +115,13 @@ async fn a_thousand_tools_that_share_a_target_are_one_client_of_it() {
     sleep(Duration::from_secs(600)).await;
     let times = target.times();
     let hits = times.len();
-    assert!((61..=64).contains(&hits), "{hits} hits in 630 s");
+    // One hit an interval, one at the start, one out of turn.
+    assert!((61..=63 + 2).contains(&hits), "{hits} hits in 630 s");
     let gaps = target.gaps();
     // Newcomers are asked for after a second, once, in place of the next turn; from then on it is the grid.
     assert_eq!(gaps[..2], [Duration::from_secs(1), Duration::from_secs(10)], "{gaps:?}");
-    assert!((Duration::from_secs(5)..Duration::from_secs(16)).contains(&gaps[2]), "{gaps:?}");
+    // Half an interval to one and a half, where the grid is; its phase comes from the target's port. +- 2.5 % of jitter, and a timer's millisecond.
+    assert!((millis(4_748)..=millis(15_252)).contains(&gaps[2]), "{gaps:?}");
     assert!(gaps[3..].iter().all(|gap| about(Duration::from_secs(10)).contains(gap)), "{gaps:?}");
     assert_eq!(target.most_at_once(), 1);
 
