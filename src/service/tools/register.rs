@@ -107,23 +107,16 @@ impl ToolService {
             wait_for_probe,
         } = request;
         let mut faults = Vec::new();
-        let asked = manner(&mut faults, &namespace, &owner, overwrite, force);
+        // Whatever is wrong with the manner is a fault already; the spec's own faults are told beside it.
+        let manner = manner(&mut faults, &namespace, &owner, overwrite, force).unwrap_or_default();
         let wait = wait(&mut faults, wait_for_probe.as_ref());
-        let item = match (tool, &asked) {
-            (None, _) => {
+        let item = match tool {
+            None => {
                 faults.push(Fault::new("tool", "must be given"));
                 None
             }
-            (Some(spec), asked) => {
-                let fallback;
-                let manner = match asked {
-                    Some(manner) => manner,
-                    None => {
-                        fallback = Manner::default();
-                        &fallback
-                    }
-                };
-                let judged = self.judge.spec(spec, manner);
+            Some(spec) => {
+                let judged = self.judge.spec(spec, &manner);
                 judged.map_err(|wrong| faults.extend(wrong.into_iter().map(|f| f.under("tool")))).ok()
             }
         };
