@@ -177,8 +177,15 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let strict = strict::begin(&reader, &settings, &readiness)?;
 
     let drain = Drain::new(settings.drain.grace, settings.drain.spread);
-    let tools = ToolService::new(handle.clone(), reader.clone(), clock.clone(), judge.clone());
     let watches = Watches::new(watch_settings(&settings), drain.signal(), metrics.clone());
+    let tools = ToolService::new(
+        handle.clone(),
+        reader.clone(),
+        clock.clone(),
+        judge.clone(),
+        watches.clone(),
+        &metrics,
+    );
     let gateways =
         GatewayService::new(handle.clone(), reader.clone(), clock, watches, settings.degraded_capabilities);
     let policies = PolicyService::new(handle.clone(), reader.clone());

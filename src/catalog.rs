@@ -20,21 +20,27 @@ use crate::core::{
 
 mod explain;
 mod gateways;
+mod history;
+mod lead;
 mod listing;
 mod policies;
 mod search;
 mod selection;
+mod stamps;
 mod tool;
 
 pub use self::{
     explain::{Explanation, Judged, Since},
     gateways::{GatewayCatalog, GatewayEntry},
-    listing::{Hidden, Listing, tokens},
+    lead::Lead,
+    listing::{Contents, Hidden, Listing, tokens},
     search::Hit,
     selection::{Budget, Filter, Selection, Shape, Stage, Visibility},
+    stamps::Stamps,
     tool::{CatalogTool, Definition, ProbeStatus, Status, Trouble},
 };
 use self::{
+    history::History,
     listing::Listings,
     policies::{PolicyEntry, SharedRules, without_policy},
     tool::builtin_gateway_status,
@@ -61,6 +67,9 @@ pub struct Catalog {
     /// The same where an operator switched it off.
     builtin_off: RedBlackTreeMapSync<Namespace, Arc<CatalogTool>>,
     verdicts: [usize; 3],
+    history: History,
+    /// When a policy, or the switch of what is built in, changed last: what agents may see then changed without their tools.
+    rules_changed: u64,
     /// What a namespace without tools lists as.
     empty: NamespaceCatalog,
 }
@@ -72,6 +81,10 @@ pub struct NamespaceCatalog {
     available: u32,
     /// When windows end.
     window_ends: RedBlackTreeMapSync<(Moment, ToolName), ()>,
+    /// The same tools in the order in which operators saw them change.
+    changes: RedBlackTreeMapSync<(u64, ToolName), ()>,
+    /// When agents last could see a change.
+    shown: u64,
     /// Lists that were asked for, until what agents may see changes.
     listings: Arc<Listings>,
 }
@@ -90,6 +103,8 @@ impl Catalog {
             builtin_off: RedBlackTreeMapSync::default(),
             builtin: show_gateway_status.then(|| Arc::new(builtin_gateway_status())),
             verdicts: [0; 3],
+            history: History::new(revision),
+            rules_changed: revision,
             empty: NamespaceCatalog::default(),
         }
     }
@@ -128,6 +143,11 @@ impl Catalog {
         (!taken).then_some(builtin)
     }
 
+    /// When what agents may see last changed without their tools: a policy, or a switch of what is built in.
+    pub fn rules_changed(&self) -> u64 {
+        self.rules_changed
+    }
+
     /// The tools of a namespace, sorted by name.
     pub fn tools(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<CatalogTool>> {
         self.namespace(namespace).tools.values()
@@ -162,28 +182,25 @@ impl Catalog {
         self.verdicts[verdict as usize]
     }
 
-    /// Puts a tool in, or its newer state. `visible`: what agents may see may have changed.
-    pub fn put(&mut self, tool: CatalogTool, visible: bool) {
+    /// Puts a tool in, or its newer state.
+    pub fn put(&mut self, tool: CatalogTool) {
         let key = tool.stored.key.clone();
         let mut namespace = self.namespaces.get(&key.namespace).cloned().unwrap_or_default();
-        let before = namespace.tools.get(&key.name);
-        // A list also says which names are unknown.
-        let visible = visible || before.is_none();
+        let before = namespace.tools.get(&key.name).cloned();
+        let visible = before.as_ref().is_none_or(|before| before.stamps.shown() != tool.stamps.shown());
         if let Some(before) = before {
-            namespace.available -= u32::from(before.is_available());
             self.verdicts[before.status.verdict as usize] -= 1;
-            if let Some(end) = before.window_end {
-                namespace.window_ends.remove_mut(&(end, key.name.clone()));
-            }
+            namespace.forget(&before);
         }
         if let Some(end) = tool.window_end {
             namespace.window_ends.insert_mut((end, key.name.clone()), ());
         }
+        namespace.changes.insert_mut((tool.stamps.changed(), key.name.clone()), ());
         namespace.available += u32::from(tool.is_available());
         self.verdicts[tool.status.verdict as usize] += 1;
         namespace.tools.insert_mut(key.name, Arc::new(tool));
         if visible {
-            namespace.listings = Arc::default();
+            namespace.is_shown(self.revision);
         }
         self.namespaces.insert_mut(key.namespace, namespace);
     }
@@ -192,14 +209,12 @@ impl Catalog {
     pub fn remove(&mut self, key: &ToolKey) {
         let Some(namespace) = self.namespaces.get(&key.namespace) else { return };
         let mut namespace = namespace.clone();
-        let Some(before) = namespace.tools.get(&key.name) else { return };
-        namespace.available -= u32::from(before.is_available());
+        let Some(before) = namespace.tools.get(&key.name).cloned() else { return };
         self.verdicts[before.status.verdict as usize] -= 1;
-        if let Some(end) = before.window_end {
-            namespace.window_ends.remove_mut(&(end, key.name.clone()));
-        }
+        namespace.forget(&before);
         namespace.tools.remove_mut(key.name.as_str());
-        namespace.listings = Arc::default();
+        namespace.is_shown(self.revision);
+        self.history.departs(&before, self.revision);
         if namespace.tools.is_empty() {
             self.namespaces.remove_mut(&key.namespace);
         } else {
@@ -212,15 +227,22 @@ impl Catalog {
         let Some(builtin) = self.builtin.as_ref().filter(|_| self.is_builtin(key)) else { return };
         match disabled {
             Some(disabled) => {
+                let same = |off: &Arc<CatalogTool>| off.disabled.as_ref() == Some(disabled);
+                if self.builtin_off.get(&key.namespace).is_some_and(same) {
+                    return;
+                }
                 let off = builtin.switched(Some(Arc::clone(disabled)));
                 self.builtin_off.insert_mut(key.namespace.clone(), Arc::new(off));
             }
             None => {
-                self.builtin_off.remove_mut(&key.namespace);
+                if !self.builtin_off.remove_mut(&key.namespace) {
+                    return;
+                }
             }
         }
+        self.rules_changed = self.revision;
         if let Some(mut namespace) = self.namespaces.get(&key.namespace).cloned() {
-            namespace.listings = Arc::default();
+            namespace.is_shown(self.revision);
             self.namespaces.insert_mut(key.namespace.clone(), namespace);
         }
     }
@@ -231,6 +253,22 @@ impl Catalog {
 }
 
 impl NamespaceCatalog {
+    /// Takes out what is kept of a tool beside it.
+    fn forget(&mut self, tool: &CatalogTool) {
+        let name = &tool.stored.key.name;
+        self.available -= u32::from(tool.is_available());
+        self.changes.remove_mut(&(tool.stamps.changed(), name.clone()));
+        if let Some(end) = tool.window_end {
+            self.window_ends.remove_mut(&(end, name.clone()));
+        }
+    }
+
+    /// Agents may see something else, as of a revision.
+    fn is_shown(&mut self, revision: u64) {
+        self.shown = revision;
+        self.listings = Arc::default();
+    }
+
     /// How many tools it holds, and how many of them are available.
     pub fn counts(&self) -> (u32, u32) {
         (u32::try_from(self.tools.size()).unwrap_or(u32::MAX), self.available)

@@ -23,6 +23,7 @@ struct Inner {
     probe_results: Family<ProbeLabels, Counter>,
     rpcs: Family<RpcLabels, Counter>,
     watchers: Gauge,
+    watch_encodings: Counter,
     prober_overloaded: Gauge,
 }
 
@@ -57,17 +58,28 @@ impl Metrics {
         let probe_results = Family::default();
         let rpcs = Family::default();
         let watchers = Gauge::default();
+        let watch_encodings = Counter::default();
         let prober_overloaded = Gauge::default();
         registry.register("tools", "Registered tools by verdict", tools.clone());
         registry.register("probe_results", "Finished probe runs by kind and outcome", probe_results.clone());
         registry.register("rpcs", "Finished calls by method and status code", rpcs.clone());
         registry.register("watchers", "Open watch streams", watchers.clone());
+        let help = "Messages encoded for watches of tools: each is sent to all watchers that need the same";
+        registry.register("watch_encodings", help, watch_encodings.clone());
         let help = "1 while probes wait so long for a free slot that windows are stretched";
         registry.register("prober_overloaded", help, prober_overloaded.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The running version", version);
         let metrics = Self {
-            inner: Arc::new(Inner { registry, tools, probe_results, rpcs, watchers, prober_overloaded }),
+            inner: Arc::new(Inner {
+                registry,
+                tools,
+                probe_results,
+                rpcs,
+                watchers,
+                watch_encodings,
+                prober_overloaded,
+            }),
         };
         metrics.set_tools(0, 0, 0);
         metrics
@@ -102,6 +114,11 @@ impl Metrics {
     pub fn watcher(&self) -> Watcher {
         self.inner.watchers.inc();
         Watcher { open: self.inner.watchers.clone() }
+    }
+
+    /// A message of a watch was encoded.
+    pub fn watch_encoding(&self) {
+        self.inner.watch_encodings.inc();
     }
 
     /// Everything, as OpenMetrics text.

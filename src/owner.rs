@@ -224,7 +224,7 @@ impl Owner {
             self.registry.access.set_policy(key, Some(policy));
         }
         for (key, disabled) in loaded.switches {
-            self.dirty.tool(key.clone(), true);
+            self.dirty.tool(key.clone());
             self.registry.access.set_switch(key, Some(Arc::new(disabled)));
         }
         for tool in loaded.tools {
@@ -245,7 +245,7 @@ impl Owner {
             };
             let stored: Arc<StoredTool> = Arc::new(tool.clone());
             self.registry.put(stored, mapped_names(&tool.key), known, now);
-            self.dirty.tool(tool.key.clone(), true);
+            self.dirty.tool(tool.key.clone());
         }
         self.restore_gateways(loaded.gateways, now);
     }

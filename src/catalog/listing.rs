@@ -2,7 +2,8 @@
 
 use std::{
     cmp::Reverse,
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
+    ops::Deref,
     sync::{Arc, OnceLock},
 };
 
@@ -18,7 +19,7 @@ use crate::{
     core::{
         allowlist::ServerAllowlist,
         hash::{ContentHash, hex},
-        name::Namespace,
+        name::{Namespace, ToolKey},
     },
     render::Format,
 };
@@ -29,27 +30,48 @@ const MAX_LISTINGS: usize = 512;
 const MAX_READY_BYTES: usize = 64 << 20;
 /// Label of a tool that decides what a budget cuts: an integer, higher stays longer.
 const PRIORITY: &str = "priority";
+/// So many changed tools are less work one by one than the whole list, however small it is.
+const MANY: usize = 32;
 /// Bytes that count as one token.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// A finished list.
 #[derive(Debug)]
 pub struct Listing {
+    /// What the agent sees.
+    pub contents: Arc<Contents>,
+    /// Names of the request's allowlist that no tool has which the agent may know of, sorted.
+    pub unknown: Vec<String>,
+    /// What the budget cut, sorted by name.
+    cut: Vec<Arc<CatalogTool>>,
+    encoded: OnceLock<Bytes>,
+    /// Made by the first search.
+    index: OnceLock<Index>,
+}
+
+/// What the agent sees of a list. A watcher keeps this alone: what its reader has.
+#[derive(Debug)]
+pub struct Contents {
     /// The tools, sorted by exposed name.
     pub tools: Vec<Arc<CatalogTool>>,
     /// The form of their definitions.
     pub format: Format,
     /// Whether the list holds tools that do not work.
     pub visibility: Visibility,
-    /// Names of the request's allowlist that no tool has which the agent may know of, sorted.
-    pub unknown: Vec<String>,
     /// Hash of what the agent sees.
-    pub etag: String,
-    /// What the budget cut, sorted by name.
-    cut: Vec<Arc<CatalogTool>>,
-    encoded: OnceLock<Bytes>,
-    /// Made by the first search.
-    index: OnceLock<Index>,
+    pub etag: Arc<str>,
+    /// By what it was selected.
+    shape: Shape,
+    /// Names the state of the namespace that it shows.
+    shown: u64,
+}
+
+impl Deref for Listing {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
+    }
 }
 
 /// A registered tool that is not in a list.
@@ -124,7 +146,7 @@ pub fn tokens(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX)
 }
 
-impl Listing {
+impl Contents {
     /// Bytes of its definitions.
     fn size(&self) -> usize {
         self.definitions().map(|(_, definition)| definition.json.len() + 1).sum()
@@ -158,13 +180,8 @@ impl Listing {
         }
     }
 
-    /// What `encode` makes of it: the first time it is asked for, and then as long as the list lives.
-    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
-        self.encoded.get_or_init(|| encode(self)).clone()
-    }
-
     /// The exposed names of the tools that work.
-    fn alive(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn alive(&self) -> impl Iterator<Item = &str> {
         let alive = self.definitions().filter(|(tool, _)| tool.is_available());
         alive.map(|(_, definition)| &*definition.exposed_name)
     }
@@ -183,6 +200,13 @@ impl Listing {
         }
         hex(&hash.finish()[..16])
     }
+}
+
+impl Listing {
+    /// What `encode` makes of it: the first time it is asked for, and then as long as the list lives.
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
+        self.encoded.get_or_init(|| encode(self)).clone()
+    }
 
     /// Whether the budget cut a tool.
     pub fn cuts(&self, tool: &CatalogTool) -> bool {
@@ -199,17 +223,38 @@ impl Listing {
 impl Catalog {
     /// What an agent may use now.
     pub fn list(&self, filter: &Filter, server: &ServerAllowlist) -> Arc<Listing> {
+        self.list_after(None, filter, server)
+    }
+
+    /// The same, for somebody who had an earlier list of the same selection: where it was the same filter then, only what
+    /// changed is looked at.
+    pub fn list_after(
+        &self,
+        before: Option<&Contents>,
+        filter: &Filter,
+        server: &ServerAllowlist,
+    ) -> Arc<Listing> {
         let names: Option<Vec<&str>> =
             filter.allowed.as_ref().map(|allowed| allowed.names().iter().map(String::as_str).collect());
         let names = names.as_deref();
         if let Some(ready) = self.ready(filter, names) {
             return ready;
         }
-        let listing = Arc::new(self.make_listing(filter, server));
+        let led_on = before.and_then(|before| self.tools_after_list(before, filter, server));
+        let (tools, cut) = match led_on {
+            Some(tools) => (tools, Vec::new()),
+            None => self.selected(filter, server),
+        };
+        let listing = Arc::new(self.make_listing(tools, cut, filter));
         if let Some(namespace) = self.namespaces.get(&filter.namespace) {
             namespace.listings.keep(&filter.shape, names, &listing);
         }
         listing
+    }
+
+    /// Whether a list of this namespace still shows the state now, provided that its filter is still the same.
+    pub fn is_current(&self, namespace: &Namespace, contents: &Contents) -> bool {
+        contents.shown == self.shown_in(namespace)
     }
 
     /// The list, if it is ready. `names`: the request's allowlist, sorted and each once; that of the filter plays no part, so
@@ -260,24 +305,76 @@ impl Catalog {
         })
     }
 
-    fn make_listing(&self, filter: &Filter, server: &ServerAllowlist) -> Listing {
-        let Shape { format, visibility, .. } = filter.shape;
+    /// The tools of a list, sorted by exposed name, and what the budget cut.
+    fn selected(
+        &self,
+        filter: &Filter,
+        server: &ServerAllowlist,
+    ) -> (Vec<Arc<CatalogTool>>, Vec<Arc<CatalogTool>>) {
+        let format = filter.shape.format;
         let holds = |tool: &&Arc<CatalogTool>| filter.holds(tool, server);
         let mut tools: Vec<Arc<CatalogTool>> =
             self.candidates(&filter.namespace).filter(holds).cloned().collect();
         let cut = cut(&mut tools, filter);
         tools.sort_by(|a, b| exposed_name(a, format).cmp(&exposed_name(b, format)));
-        let listing = Listing {
-            tools,
-            format,
-            visibility,
+        (tools, cut)
+    }
+
+    /// The tools of a list, from those of an earlier one and what changed since. None: not enough is known, or it would be no
+    /// less work; a budget judges the whole list.
+    fn tools_after_list(
+        &self,
+        before: &Contents,
+        filter: &Filter,
+        server: &ServerAllowlist,
+    ) -> Option<Vec<Arc<CatalogTool>>> {
+        let (namespace, format) = (&filter.namespace, filter.shape.format);
+        let budget = filter.shape.budget != super::Budget::default();
+        if budget || before.shape != filter.shape || !self.knows(before.shown) {
+            return None;
+        }
+        let changed = self.changed_after(namespace, before.shown, None).map(|tool| &tool.stored.key);
+        let departed = self.departed_after(namespace, before.shown).map(|(_, tool)| &tool.stored.key);
+        let builtin = self.builtin.iter().map(|tool| &tool.stored.key);
+        let most = before.tools.len() / 8 + MANY;
+        let keys: Vec<&ToolKey> = changed.chain(departed).chain(builtin).take(most + 1).collect();
+        if keys.len() > most {
+            return None;
+        }
+        let mut tools = before.tools.clone();
+        for name in keys.into_iter().map(|key| &key.name).collect::<BTreeSet<_>>() {
+            let key = ToolKey { namespace: namespace.clone(), name: name.clone() };
+            let exposed = format.exposed_name(&key);
+            let at = tools.binary_search_by(|tool| exposed_name(tool, format).cmp(&Some(&exposed)));
+            let now = self.find(namespace, name.as_str()).filter(|tool| filter.holds(tool, server));
+            match (at, now) {
+                (Ok(at), Some(now)) => tools[at] = Arc::clone(now),
+                (Err(at), Some(now)) => tools.insert(at, Arc::clone(now)),
+                (Ok(at), None) => drop(tools.remove(at)),
+                (Err(_), None) => {}
+            }
+        }
+        Some(tools)
+    }
+
+    fn make_listing(
+        &self,
+        tools: Vec<Arc<CatalogTool>>,
+        cut: Vec<Arc<CatalogTool>>,
+        filter: &Filter,
+    ) -> Listing {
+        let Shape { format, visibility, .. } = filter.shape;
+        let shown = self.shown_in(&filter.namespace);
+        let shape = filter.shape.clone();
+        let contents = Contents { tools, format, visibility, etag: Arc::default(), shape, shown };
+        let contents = Contents { etag: contents.hash().into(), ..contents };
+        Listing {
+            contents: Arc::new(contents),
             unknown: self.unknown(filter),
-            etag: String::new(),
             cut,
             encoded: OnceLock::new(),
             index: OnceLock::new(),
-        };
-        Listing { etag: listing.hash(), ..listing }
+        }
     }
 }
 
@@ -312,6 +409,6 @@ fn priority(tool: &CatalogTool) -> i64 {
     tool.stored.spec.labels.get(PRIORITY).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn exposed_name(tool: &CatalogTool, format: Format) -> Option<&str> {
+pub(super) fn exposed_name(tool: &CatalogTool, format: Format) -> Option<&str> {
     tool.definition(format).ok().map(|definition| definition.exposed_name.as_str())
 }

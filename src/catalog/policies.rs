@@ -69,6 +69,7 @@ impl Catalog {
 
     /// Puts a policy in, or takes it out. Lists are kept by content, so none of them goes.
     pub fn set_policy(&mut self, key: PolicyKey, policy: Option<Policy>) {
+        self.rules_changed = self.revision;
         match policy {
             Some(policy) => {
                 let rules = SharedRules::new(Rules::clone(&policy.rules));

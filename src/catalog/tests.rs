@@ -56,20 +56,22 @@ impl World {
 
     fn put(&mut self, name: &str, probed: bool) {
         self.registry.put(stored(name, 1, probed), None, |_, _| ProbeState::pending(), Moment::START);
-        self.show(name, true);
+        self.show(name);
     }
 
-    fn show(&mut self, name: &str, visible: bool) {
+    fn show(&mut self, name: &str) {
         let key = key(name);
         let before = self.catalog.get(&key).map(Arc::clone);
-        let tool = CatalogTool::new(self.registry.get(&key).unwrap(), &self.registry, before.as_deref());
-        self.catalog.put(tool, visible);
+        self.catalog.revision += 1;
+        let entry = self.registry.get(&key).unwrap();
+        let tool = CatalogTool::new(entry, &self.registry, before.as_deref(), self.catalog.revision);
+        self.catalog.put(tool);
     }
 
     fn report(&mut self, name: &str, outcome: Outcome) {
         let report = Report { key: key(name), probe: String::new(), outcome, ttl: None, generation: None };
-        let flipped = self.registry.report(report, Moment::START).unwrap().flipped;
-        self.show(name, flipped);
+        self.registry.report(report, Moment::START).unwrap();
+        self.show(name);
     }
 
     fn list(&self, format: Format, allowed: Option<&[&str]>) -> (Vec<String>, Arc<Listing>) {
@@ -142,7 +144,7 @@ fn unknown_names_follow_what_is_registered() {
     assert_eq!(world.list(Format::Mcp, Some(&["b", "a"])).1.unknown, ["b"]);
     // Not visible yet, so the list stays the same; but known.
     world.registry.put(stored("b", 1, true), None, |_, _| ProbeState::pending(), Moment::START);
-    world.show("b", false);
+    world.show("b");
     let (shown, listing) = world.list(Format::Mcp, Some(&["b", "a"]));
     assert_eq!((shown, listing.unknown.len()), (vec!["a".to_owned()], 0));
     world.catalog.remove(&key("b"));
@@ -218,7 +220,7 @@ fn ready_lists_are_bounded_by_their_bytes() {
         spec.description = "x".repeat(16 * 1024);
         tool.spec = Arc::new(spec);
         world.registry.put(Arc::new(tool), None, |_, _| ProbeState::pending(), Moment::START);
-        world.show(name, true);
+        world.show(name);
     }
     // Each list leaves another tool out: 100 lists of 1.6 MB.
     let lists: Vec<Vec<&str>> =

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use super::search::Terms;
+use super::{
+    search::Terms,
+    stamps::{Changes, Stamps},
+};
 use crate::{
     core::{
         availability::{ToolState, Verdict, Windows},
@@ -31,6 +34,8 @@ pub struct CatalogTool {
     pub windows: Windows,
     /// Switched off by an operator.
     pub disabled: Option<Arc<Disabled>>,
+    /// When it changed.
+    pub stamps: Stamps,
     /// When its next window ends.
     pub(super) window_end: Option<Moment>,
     definitions: Arc<Definitions>,
@@ -109,18 +114,55 @@ struct Definitions {
 }
 
 impl CatalogTool {
-    /// The tool as the registry knows it now. `before` lends its definitions, if the spec is still the same.
-    pub fn new(entry: &Entry, registry: &Registry, before: Option<&Self>) -> Self {
+    /// The tool as the registry knows it now. `before` lends its definitions, if the spec is still the same. What is not as
+    /// `before` is stamped with `revision`.
+    pub fn new(entry: &Entry, registry: &Registry, before: Option<&Self>, revision: u64) -> Self {
         let same_spec = before
             .filter(|b| b.stored.spec_hash == entry.stored.spec_hash && b.stored.key == entry.stored.key);
-        Self {
+        let mut tool = Self {
             stored: Arc::clone(&entry.stored),
             status: status(entry, registry),
             windows: entry.windows,
             disabled: registry.access.disabled(&entry.stored.key).cloned(),
+            stamps: Stamps::new(revision),
             window_end: entry.window_end(),
             definitions: same_spec.map_or_else(Arc::default, |b| Arc::clone(&b.definitions)),
             terms: same_spec.map_or_else(Arc::default, |b| Arc::clone(&b.terms)),
+        };
+        if let Some(before) = before {
+            tool.stamps = before.stamps.after(before.changes(&tool), revision);
+        }
+        tool
+    }
+
+    /// What of it is not the same in its newer state.
+    fn changes(&self, newer: &Self) -> Changes {
+        let (was, is) = (&self.stored, &newer.stored);
+        let same = Arc::ptr_eq(was, is);
+        Changes {
+            spec: !same && was.spec_hash != is.spec_hash,
+            access: !same && (was.spec.labels != is.spec.labels || was.owner != is.owner)
+                || self.disabled != newer.disabled,
+            flipped: self.is_available() != newer.is_available(),
+            other: !same && was != is || !self.status.is_shown_as(&newer.status),
+        }
+    }
+
+    /// What is kept of it once it is gone: who could see it, and when it changed.
+    pub(super) fn remains(&self) -> Self {
+        let spec = ToolSpec {
+            labels: self.stored.spec.labels.clone(),
+            ..ToolSpec::new(self.stored.key.name.clone())
+        };
+        Self {
+            stored: Arc::new(StoredTool { spec: Arc::new(spec), ..StoredTool::clone(&self.stored) }),
+            status: Status { trouble: None, probes: Vec::new(), ..self.status.clone() },
+            windows: self.windows,
+            disabled: self.disabled.clone(),
+            stamps: self.stamps,
+            window_end: None,
+            definitions: Arc::default(),
+            terms: Arc::default(),
         }
     }
 
@@ -131,6 +173,7 @@ impl CatalogTool {
             status: self.status.clone(),
             windows: self.windows,
             disabled,
+            stamps: self.stamps,
             window_end: self.window_end,
             definitions: Arc::clone(&self.definitions),
             terms: Arc::clone(&self.terms),
@@ -175,6 +218,21 @@ impl CatalogTool {
     }
 }
 
+impl Status {
+    /// Whether it is no change for operators: what moves with every run of a probe alone is none.
+    fn is_shown_as(&self, newer: &Self) -> bool {
+        let Self { verdict, last_good, trouble, since, probes } = self;
+        let same = |(was, is): (&ProbeStatus, &ProbeStatus)| {
+            (&was.name, was.verdict, was.last_good, &was.outcome)
+                == (&is.name, is.verdict, is.last_good, &is.outcome)
+        };
+        (*verdict, *last_good, trouble, *since)
+            == (newer.verdict, newer.last_good, &newer.trouble, newer.since)
+            && probes.len() == newer.probes.len()
+            && probes.iter().zip(&newer.probes).all(same)
+    }
+}
+
 /// The `gateway_status` tool that agents may be shown: no arguments, always available, in every namespace.
 pub(super) fn builtin_gateway_status() -> CatalogTool {
     let name = ToolName::parse("gateway_status").unwrap_or_else(|_| unreachable!("a valid name"));
@@ -208,6 +266,7 @@ pub(super) fn builtin_gateway_status() -> CatalogTool {
         status,
         windows,
         disabled: None,
+        stamps: Stamps::new(0),
         window_end: None,
         definitions: Arc::default(),
         terms: Arc::default(),

@@ -90,6 +90,11 @@ impl Default for Namespace {
 }
 
 impl ToolName {
+    /// Sorts before every name, and is none: where a range begins.
+    pub fn least() -> Self {
+        Self("".into())
+    }
+
     /// Parses a tool's name.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What changed since the last catalog, and how it becomes the next one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     fmt,
     future::Future,
     pin::Pin,
@@ -31,7 +31,7 @@ type ProbeOf = (ToolKey, Arc<str>);
 
 /// What the next catalog must show, and who waits for it.
 pub(super) struct Dirty {
-    tools: BTreeMap<ToolKey, bool>,
+    tools: BTreeSet<ToolKey>,
     policies: BTreeSet<PolicyKey>,
     collisions: bool,
     pub(super) gateways: bool,
@@ -62,7 +62,7 @@ impl Dirty {
     /// Nothing, after `revision`; so many are reserved already.
     pub(super) fn new(revision: u64) -> Self {
         Self {
-            tools: BTreeMap::new(),
+            tools: BTreeSet::new(),
             policies: BTreeSet::new(),
             collisions: false,
             gateways: false,
@@ -78,10 +78,9 @@ impl Dirty {
         }
     }
 
-    /// A tool changed. `visible`: what agents may see did.
-    pub(super) fn tool(&mut self, key: ToolKey, visible: bool) {
-        *self.tools.entry(key).or_default() |= visible;
-        self.moved |= visible;
+    /// A tool may look different.
+    pub(super) fn tool(&mut self, key: ToolKey) {
+        self.tools.insert(key);
     }
 
     /// A policy changed.
@@ -158,18 +157,15 @@ impl Owner {
             return;
         }
         let mut catalog = Catalog::clone(&self.publisher.current());
+        let tools = self.changed_tools(&catalog);
         if std::mem::take(&mut self.dirty.moved) {
             self.dirty.revision += 1;
             self.reserve_more();
         }
         catalog.revision = self.dirty.revision;
-        for (key, visible) in std::mem::take(&mut self.dirty.tools) {
-            match self.registry.get(&key) {
-                Some(entry) => {
-                    let before = catalog.get(&key).map(Arc::clone);
-                    let tool = CatalogTool::new(entry, &self.registry, before.as_deref());
-                    catalog.put(tool, visible);
-                }
+        for (key, tool) in tools {
+            match tool {
+                Some(tool) => catalog.put(tool),
                 None => catalog.remove(&key),
             }
             catalog.switch_builtin(&key, self.registry.access.disabled(&key));
@@ -199,10 +195,27 @@ impl Owner {
         }
     }
 
+    /// The tools that may look different, as they are now; none: gone. If one does, the revision has to move.
+    fn changed_tools(&mut self, catalog: &Catalog) -> Vec<(ToolKey, Option<CatalogTool>)> {
+        let next = self.dirty.revision + 1;
+        let mut tools = Vec::with_capacity(self.dirty.tools.len());
+        for key in std::mem::take(&mut self.dirty.tools) {
+            let before = catalog.get(&key);
+            let entry = self.registry.get(&key);
+            let tool = entry.map(|entry| CatalogTool::new(entry, &self.registry, before.map(|b| &**b), next));
+            self.dirty.moved |= match &tool {
+                Some(tool) => tool.stamps.changed() == next,
+                None => before.is_some(),
+            };
+            tools.push((key, tool));
+        }
+        tools
+    }
+
     /// Logs a happening, and remembers what reads and the checkpoint must show of it.
     pub(super) fn note(&mut self, happening: &Happening, ttl: Option<Duration>, now: Moment) {
         let Happening { key, probe, effect, flipped, success, outcome: _ } = happening;
-        self.dirty.tool(key.clone(), *flipped);
+        self.dirty.tool(key.clone());
         let Some(entry) = self.registry.get(key) else { return };
         let generation = entry.stored.generation;
         let name = &key.name;

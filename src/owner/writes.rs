@@ -115,7 +115,7 @@ impl Owner {
                 self.cancel_run(id);
             }
             self.settle_with(&key);
-            self.dirty.tool(key, true);
+            self.dirty.tool(key);
         }
         for (key, policy) in planned.policies {
             let set = policy.is_some();
@@ -126,7 +126,7 @@ impl Owner {
         for (key, disabled) in planned.switches {
             let enabled = disabled.is_none();
             tracing::info!(tool = %key, enabled, "an operator threw a tool's switch");
-            self.dirty.tool(key.clone(), true);
+            self.dirty.tool(key.clone());
             self.registry.access.set_switch(key, disabled);
         }
         self.drop_waiters();

@@ -139,7 +139,7 @@ impl GatewayStatusService for GatewayService {
             return Err(Refusal::Invalid(faults).into());
         };
         let cursor = GatewayCursor::new(Arc::clone(&self.view), namespace, only, resume);
-        let watch = self.watches.open(peer, self.view.reader.revisions(), cursor)?;
+        let watch = self.watches.open(peer, &self.view.reader, cursor)?;
         Ok(Response::new(watch))
     }
 }

@@ -1,16 +1,20 @@
 //! Replies that are encoded already: their bytes go out as they are, where tonic would copy or encode them for every call.
 //!
-//! A handler answers with [`Prepared::into_response`]; [`super::rpc`] puts the bytes where the message would have been.
+//! A handler answers with [`Prepared::into_response`], or [`stream`]; [`super::rpc`] puts the bytes where the messages would
+//! have been.
 
 use std::{
+    fmt,
     pin::Pin,
-    task::{Context, Poll},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
 use prost::Message;
+use tokio_stream::{Empty, Stream};
 use tonic::{Response, Status, body::Body};
 
 /// gRPC's own header of a message: not compressed, so many bytes.
@@ -54,10 +58,74 @@ impl Prepared {
             *response.body_mut() =
                 Body::new(PreparedBody { parts: [prepared.head, prepared.rest], ended: false });
         }
+        if let Some(stream) = response.extensions_mut().remove::<PreparedStream>()
+            && let Some(body) = stream.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            *response.body_mut() = body;
+        }
     }
 }
 
-/// The frame and the trailers of success.
+/// One message as a frame.
+pub(super) fn frame(message: &impl Message) -> Bytes {
+    Prepared::new(message, Bytes::new()).head
+}
+
+/// A response that carries the frames of `frames`, under a stream of messages that nobody will see.
+pub(super) fn stream<S, M>(frames: S) -> Response<Empty<Result<M, Status>>>
+where
+    S: Stream<Item = Result<Bytes, Status>> + Send + Unpin + 'static,
+{
+    let mut response = Response::new(tokio_stream::empty());
+    let body = Body::new(StreamBody { frames, ended: false });
+    response.extensions_mut().insert(PreparedStream(Arc::new(Mutex::new(Some(body)))));
+    response
+}
+
+/// The body of a stream. Extensions have to be copied; the copies are one.
+#[derive(Clone)]
+struct PreparedStream(Arc<Mutex<Option<Body>>>);
+
+impl fmt::Debug for PreparedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedStream").finish_non_exhaustive()
+    }
+}
+
+/// Frames, and the trailers of their end.
+struct StreamBody<S> {
+    frames: S,
+    ended: bool,
+}
+
+impl<S> HttpBody for StreamBody<S>
+where
+    S: Stream<Item = Result<Bytes, Status>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let status = match ready!(Pin::new(&mut self.frames).poll_next(cx)) {
+            Some(Ok(frame)) => return Poll::Ready(Some(Ok(Frame::data(frame)))),
+            Some(Err(status)) => status,
+            None => Status::ok(""),
+        };
+        self.ended = true;
+        let mut trailers = HeaderMap::new();
+        // Fails only on bytes that no header can hold; the texts are percent-encoded.
+        let _ = status.add_header(&mut trailers);
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}
+
+/// The frame of one message and the trailers of success.
 struct PreparedBody {
     parts: [Bytes; 2],
     ended: bool,

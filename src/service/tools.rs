@@ -1,10 +1,11 @@
 //! ToolRegistryService: parse, ask the owner or the catalog, reply.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tonic::{Request, Response, Status};
 
-use super::{error::refusal_to_status, prepared::Prepared};
+use self::watch::{AgentFeed, Hidden, OperatorFeed};
+use super::{error::refusal_to_status, prepared::Prepared, watch::Watches};
 use crate::{
     catalog::Reader,
     clock::Clock,
@@ -12,6 +13,7 @@ use crate::{
         name::ToolKey,
         refusal::{Fault, Refusal},
     },
+    metrics::Metrics,
     owner::Handle,
     proto::v1::{self, tool_registry_service_server::ToolRegistryService},
 };
@@ -22,6 +24,7 @@ mod probe;
 mod read;
 mod register;
 mod search;
+mod watch;
 
 pub(super) use read::MAX_PAGE_BYTES;
 pub use register::{Judge, Manner};
@@ -33,12 +36,24 @@ pub struct ToolService {
     reader: Reader,
     clock: Clock,
     judge: Judge,
+    watches: Watches,
+    agents: Arc<AgentFeed>,
+    operators: Arc<OperatorFeed>,
 }
 
 impl ToolService {
-    /// A service that asks `handle` for changes and answers reads from `reader`.
-    pub fn new(handle: Handle, reader: Reader, clock: Clock, judge: Judge) -> Self {
-        Self { handle, reader, clock, judge }
+    /// A service that asks `handle` for changes and answers reads from `reader`. `watches` are those of the whole server.
+    pub fn new(
+        handle: Handle,
+        reader: Reader,
+        clock: Clock,
+        judge: Judge,
+        watches: Watches,
+        metrics: &Metrics,
+    ) -> Self {
+        let agents = Arc::new(AgentFeed::new(reader.clone(), metrics.clone()));
+        let operators = Arc::new(OperatorFeed::new(reader.clone(), clock.clone(), metrics.clone()));
+        Self { handle, reader, clock, judge, watches, agents, operators }
     }
 
     fn epoch(&self) -> String {
@@ -132,6 +147,24 @@ impl ToolRegistryService for ToolService {
         let deadline = super::deadline::grpc_timeout(request.metadata());
         let answer = self.available(request.into_inner(), deadline).await;
         answer.map(Prepared::into_response).map_err(|refusal| refusal_to_status(&refusal))
+    }
+
+    type WatchAvailableToolsStream = Hidden<v1::WatchAvailableToolsResponse>;
+
+    async fn watch_available_tools(
+        &self,
+        request: Request<v1::WatchAvailableToolsRequest>,
+    ) -> Result<Response<Self::WatchAvailableToolsStream>, Status> {
+        self.watch_available(request).map_err(|refusal| refusal_to_status(&refusal))
+    }
+
+    type WatchToolsStream = Hidden<v1::WatchToolsResponse>;
+
+    async fn watch_tools(
+        &self,
+        request: Request<v1::WatchToolsRequest>,
+    ) -> Result<Response<Self::WatchToolsStream>, Status> {
+        self.watch_all(request).map_err(|refusal| refusal_to_status(&refusal))
     }
 
     async fn search_tools(

@@ -14,15 +14,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::watch,
-    time::{Instant, Sleep, sleep},
-};
-use tokio_stream::{Stream, wrappers::WatchStream as Revisions};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_stream::{Stream, wrappers::WatchStream as Changes};
 use tonic::Status;
 
+mod parts;
+
+pub use self::parts::{Part, Parts};
 use super::{convert::to_proto_duration, error};
 use crate::{
+    catalog::Reader,
     core::refusal::Refusal,
     metrics::{Metrics, Watcher},
     proto::v1::{Goodbye, GoodbyeReason},
@@ -109,24 +110,31 @@ impl Watches {
         Self(Arc::new(Shared { settings, signal, metrics, open: Mutex::default() }))
     }
 
-    /// Opens a watch for a peer. `revisions` wakes it when there may be something new.
+    /// Opens a watch for a peer. `reader` wakes it when there may be something new.
     ///
     /// # Errors
     /// Too many are open.
     pub fn open<C: Cursor>(
         &self,
         peer: Option<IpAddr>,
-        revisions: watch::Receiver<u64>,
+        reader: &Reader,
         cursor: C,
     ) -> Result<WatchStream<C>, Refusal> {
         let place = self.place(peer.map(|address| address.to_canonical()))?;
         let WatchSettings { heartbeat, max_age, .. } = self.0.settings;
+        let (mut revisions, mut settled) = (reader.revisions(), reader.settled());
+        revisions.mark_unchanged();
+        let is_settled = *settled.borrow_and_update();
         Ok(WatchStream {
             cursor,
-            phase: Phase::Begin,
-            moved: false,
-            revisions: Revisions::from_changes(revisions),
+            phase: Phase::Idle,
+            moved: true,
+            has_begun: false,
+            revisions: Changes::from_changes(revisions),
+            is_settled,
+            settled: Changes::from_changes(settled),
             pause: Box::pin(sleep(Duration::ZERO)),
+            pausing_until: Instant::now(),
             heartbeat: Box::pin(sleep(jittered(heartbeat))),
             age: Box::pin(sleep(jittered(max_age))),
             goodbye: Box::pin(self.0.signal.goodbye()),
@@ -193,9 +201,15 @@ pub struct WatchStream<C> {
     phase: Phase,
     /// There may be something new.
     moved: bool,
-    revisions: Revisions<u64>,
-    /// Until the next batch may begin.
+    /// The first batch began: before it there is no state to be said of.
+    has_begun: bool,
+    revisions: Changes<u64>,
+    /// Whether what is known can be told: while the registry settles, watches are silent.
+    is_settled: bool,
+    settled: Changes<bool>,
+    /// Until the next batch may begin; set when it is waited for.
     pause: Pin<Box<Sleep>>,
+    pausing_until: Instant,
     heartbeat: Pin<Box<Sleep>>,
     age: Pin<Box<Sleep>>,
     goodbye: Pin<Box<dyn Future<Output = Duration> + Send>>,
@@ -203,8 +217,6 @@ pub struct WatchStream<C> {
 }
 
 enum Phase {
-    /// Nothing was looked at yet.
-    Begin,
     /// In a batch; true: the reader got a message of it.
     Batch(bool),
     /// The reader has everything that was looked at.
@@ -223,21 +235,14 @@ impl<C: Cursor> WatchStream<C> {
 
     /// The next part of the batch, if there is one.
     fn next_part(&mut self) -> Option<C::Message> {
-        let sent_before = match self.phase {
-            Phase::Begin => {
-                self.cursor.advance();
-                false
-            }
-            Phase::Batch(sent) => sent,
-            _ => return None,
-        };
+        let Phase::Batch(sent_before) = self.phase else { return None };
         let part = self.cursor.part();
         self.phase = match &part {
             Some(_) => Phase::Batch(true),
             None => Phase::Idle,
         };
         if part.is_none() && sent_before {
-            self.pause.as_mut().reset(Instant::now() + self.place.shared.settings.coalesce);
+            self.pausing_until = Instant::now() + self.place.shared.settings.coalesce;
         }
         part
     }
@@ -257,17 +262,35 @@ impl<C: Cursor> WatchStream<C> {
             }
             self.moved = true;
         }
-        if self.moved && self.pause.as_mut().poll(cx).is_ready() {
+        while let Poll::Ready(Some(is_settled)) = Pin::new(&mut self.settled).poll_next(cx) {
+            self.is_settled = is_settled;
+        }
+        if self.moved && self.is_settled && self.poll_pause(cx).is_ready() {
             // The revision was marked as seen before the state is looked at: what comes later wakes again.
             self.moved = false;
+            self.has_begun = true;
             self.cursor.advance();
             self.phase = Phase::Batch(false);
             return Poll::Ready(None);
+        }
+        if !self.has_begun {
+            return Poll::Pending;
         }
         ready!(self.heartbeat.as_mut().poll(cx));
         let next = jittered(self.place.shared.settings.heartbeat);
         self.heartbeat.as_mut().reset(Instant::now() + next);
         Poll::Ready(Some(self.cursor.heartbeat()))
+    }
+
+    /// The time between batches. The timer is set only where a batch waits for it.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.pausing_until {
+            return Poll::Ready(());
+        }
+        if self.pause.deadline() != self.pausing_until {
+            self.pause.as_mut().reset(self.pausing_until);
+        }
+        self.pause.as_mut().poll(cx)
     }
 
     fn say_goodbye(

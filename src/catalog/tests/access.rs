@@ -18,7 +18,7 @@ impl World {
         spec.labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         tool.spec = Arc::new(spec);
         self.registry.put(Arc::new(tool), None, |_, _| ProbeState::pending(), Moment::START);
-        self.show(name, true);
+        self.show(name);
     }
 
     fn policy(&mut self, agent: &str, rules: Rules) {
@@ -31,7 +31,7 @@ impl World {
         let off = off.map(|message| Arc::new(Disabled { message: message.into(), since_ms: 7 }));
         self.registry.access.set_switch(key(name), off.clone());
         if self.registry.get(&key(name)).is_some() {
-            self.show(name, true);
+            self.show(name);
         }
         self.catalog.switch_builtin(&key(name), off.as_ref());
     }

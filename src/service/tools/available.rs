@@ -60,7 +60,7 @@ impl ToolService {
             }
         };
         let mut reply = v1::ListAvailableToolsResponse {
-            not_modified: !request.if_etag.is_empty() && request.if_etag == listing.etag,
+            not_modified: !request.if_etag.is_empty() && *request.if_etag == *listing.etag,
             max_age: Some(convert::to_proto_duration(self.max_age(&catalog, &request.namespace))),
             epoch: catalog.epoch.to_string(),
             revision: catalog.revision,
@@ -82,7 +82,7 @@ impl ToolService {
             reply.hidden = hidden;
         }
         let prepared = if reply.not_modified {
-            reply.etag.clone_from(&listing.etag);
+            reply.etag = listing.etag.to_string();
             reply.unknown_tools.clone_from(&listing.unknown);
             reply.visibility_used = selection::visibility_to_proto(listing.visibility).into();
             Prepared::new(&reply, Bytes::new())
@@ -168,7 +168,7 @@ fn encode(listing: &Listing) -> Bytes {
     let fields = v1::ListAvailableToolsResponse {
         tools: tools.collect(),
         unknown_tools: listing.unknown.clone(),
-        etag: listing.etag.clone(),
+        etag: listing.etag.to_string(),
         token_estimate: tokens(tools_json.len()),
         tools_json,
         losses: losses(listing).collect(),
