@@ -101,13 +101,15 @@ impl Catalog {
 
     /// A revision at which agents see in a namespace what they see now, and as early as is known.
     pub fn shown_since(&self, namespace: &Namespace) -> u64 {
-        self.shown_in(namespace).max(self.rules_changed).max(self.history.oldest)
+        // A revision of 0 says that there is none.
+        self.shown_in(namespace).max(self.rules_changed).max(self.history.oldest).max(1)
     }
 
     /// When the tools of a namespace last changed for operators, as far as it is known.
     pub fn changed_in(&self, namespace: &Namespace) -> u64 {
         let changed = self.namespace(namespace).changes.last().map_or(0, |((at, _), ())| *at);
-        changed.max(self.history.newest_of(namespace)).max(self.history.oldest)
+        // A revision of 0 says that there is none.
+        changed.max(self.history.newest_of(namespace)).max(self.history.oldest).max(1)
     }
 
     /// When the tools of a namespace last changed for agents. It names their state: equal numbers are equal tools.

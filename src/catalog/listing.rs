@@ -306,7 +306,7 @@ impl Catalog {
     }
 
     /// The tools of a list, sorted by exposed name, and what the budget cut.
-    fn selected(
+    pub(super) fn selected(
         &self,
         filter: &Filter,
         server: &ServerAllowlist,
@@ -357,7 +357,7 @@ impl Catalog {
         Some(tools)
     }
 
-    fn make_listing(
+    pub(super) fn make_listing(
         &self,
         tools: Vec<Arc<CatalogTool>>,
         cut: Vec<Arc<CatalogTool>>,

@@ -1,6 +1,7 @@
 //! Lists over catalogs that are put together by hand.
 
 mod access;
+mod lead;
 
 use super::*;
 use crate::{
@@ -68,6 +69,12 @@ impl World {
         self.catalog.put(tool);
     }
 
+    fn remove(&mut self, name: &str) {
+        self.registry.remove(&key(name));
+        self.catalog.revision += 1;
+        self.catalog.remove(&key(name));
+    }
+
     fn report(&mut self, name: &str, outcome: Outcome) {
         let report = Report { key: key(name), probe: String::new(), outcome, ttl: None, generation: None };
         self.registry.report(report, Moment::START).unwrap();
@@ -101,7 +108,7 @@ fn a_list_holds_what_works_and_is_allowed() {
     assert_eq!(world.list(Format::Mcp, Some(&["b", "d", "nope"])).0, ["b"], "the layers intersect");
     world.report("b", Outcome::no("PROBE_SAID_NO", "quota"));
     assert_eq!(world.list(Format::Mcp, None).0, ["a"]);
-    world.catalog.remove(&key("a"));
+    world.remove("a");
     assert_eq!(world.list(Format::Mcp, None).1.tools_json(), "[]");
 }
 
@@ -147,7 +154,7 @@ fn unknown_names_follow_what_is_registered() {
     world.show("b");
     let (shown, listing) = world.list(Format::Mcp, Some(&["b", "a"]));
     assert_eq!((shown, listing.unknown.len()), (vec!["a".to_owned()], 0));
-    world.catalog.remove(&key("b"));
+    world.remove("b");
     assert_eq!(world.list(Format::Mcp, Some(&["b", "a"])).1.unknown, ["b"]);
 }
 

@@ -61,6 +61,12 @@ impl InProc {
         ToolRegistryServiceClient::new(self.channel.clone()).max_decoding_message_size(64 << 20)
     }
 
+    /// A client on a connection of its own.
+    pub(crate) async fn other_client(&self) -> ToolRegistryServiceClient<Channel> {
+        let channel = Endpoint::from_shared(format!("http://{}", self.running.address)).unwrap();
+        ToolRegistryServiceClient::new(channel.connect().await.unwrap())
+    }
+
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
@@ -109,6 +115,22 @@ impl InProc {
         };
         let reply = self.tools().unregister_tools(request).await.unwrap().into_inner();
         assert_eq!(reply.unregistered, [name]);
+    }
+
+    /// Unregisters a tool of an owner.
+    pub(crate) async fn unregister_as(&self, owner: &str, name: &str) {
+        let request = toolpulse::proto::v1::UnregisterToolsRequest {
+            names: vec![name.to_owned()],
+            owner: owner.to_owned(),
+            ..Default::default()
+        };
+        let reply = self.tools().unregister_tools(request).await.unwrap().into_inner();
+        assert_eq!(reply.unregistered, [name]);
+    }
+
+    /// What the admin port counts.
+    pub(crate) async fn metrics(&self) -> String {
+        super::http_get(&self.admin(), "/metrics").await.unwrap().1
     }
 
     pub(crate) async fn try_get(&self, name: &str) -> Result<Tool, Status> {

@@ -21,18 +21,20 @@ impl World {
         self.show(name);
     }
 
-    fn policy(&mut self, agent: &str, rules: Rules) {
+    pub(super) fn policy(&mut self, agent: &str, rules: Rules) {
         let policy = Policy { namespace: Namespace::default(), agent: id(agent), rules: Arc::new(rules) };
         let key: PolicyKey = (policy.namespace.clone(), policy.agent.clone());
+        self.catalog.revision += 1;
         self.catalog.set_policy(key, Some(policy));
     }
 
-    fn switch(&mut self, name: &str, off: Option<&str>) {
+    pub(super) fn switch(&mut self, name: &str, off: Option<&str>) {
         let off = off.map(|message| Arc::new(Disabled { message: message.into(), since_ms: 7 }));
         self.registry.access.set_switch(key(name), off.clone());
         if self.registry.get(&key(name)).is_some() {
             self.show(name);
         }
+        self.catalog.revision += 1;
         self.catalog.switch_builtin(&key(name), off.as_ref());
     }
 
@@ -149,7 +151,7 @@ fn a_switch_outlives_its_tool_and_the_built_in_has_one_too() {
     world.switch("gateway_status", Some(""));
     assert!(world.select(Selection::default()).0.is_empty());
     world.registry.remove(&key("a"));
-    world.catalog.remove(&key("a"));
+    world.remove("a");
     assert!(world.select(Selection::default()).0.is_empty(), "also where the namespace holds nothing");
     world.put_labelled("a", false, &[("team", "x")]);
     assert_eq!(world.failed("a", Selection::default()), [("operator", "DISABLED".to_owned())]);
@@ -289,11 +291,11 @@ fn the_next_window_end_is_the_namespaces_own() {
     assert_eq!(world.catalog.next_window_end("other"), None);
     world.report("a", Outcome::no("PROBE_SAID_NO", "x"));
     assert_eq!(world.catalog.next_window_end("default"), world.registry.next_window_end());
-    world.catalog.remove(&key("a"));
+    world.remove("a");
     assert_eq!(world.catalog.next_window_end("default"), None);
 }
 
-const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f.g"];
+pub(super) const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f.g"];
 
 fn some_names() -> impl Strategy<Value = Option<RequestAllowlist>> {
     let some = prop::collection::btree_set(prop::sample::select(&NAMES[..]), 1..5);
@@ -305,7 +307,7 @@ fn some_selector() -> impl Strategy<Value = Selector> {
         .prop_map(selector)
 }
 
-fn some_rules() -> impl Strategy<Value = Rules> {
+pub(super) fn some_rules() -> impl Strategy<Value = Rules> {
     let deny_all = prop::bool::weighted(0.1);
     (some_names(), some_names(), deny_all, some_selector(), 0..4u32).prop_map(
         |(allowed, denied, deny_all, selector, max_tools)| Rules {
@@ -342,7 +344,7 @@ fn some_world() -> impl Strategy<Value = World> {
     })
 }
 
-fn some_selection() -> impl Strategy<Value = Selection> {
+pub(super) fn some_selection() -> impl Strategy<Value = Selection> {
     (some_names(), some_selector(), 0..4u32, prop::sample::select(&[0u32, 0, 20, 40][..]), any::<bool>())
         .prop_map(|(allowed, selector, tools, tokens, openai)| Selection {
             allowed,

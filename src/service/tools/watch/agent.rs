@@ -119,7 +119,7 @@ impl Cursor for AgentCursor {
             }
             Standing::Here => Some(whole(false)),
             Standing::Resume(from) => {
-                let known = from.epoch == *catalog.epoch;
+                let known = from.epoch == *catalog.epoch && from.revision > 0;
                 let lead =
                     known.then(|| catalog.lead_since(from.revision, &filter, server, &listing)).flatten();
                 Some(match lead {

@@ -124,6 +124,7 @@ impl Cursor for OperatorCursor {
             Standing::Here => (Some(self.has).filter(|_| catalog.knows(looked)), changed),
             Standing::Resume(from) => {
                 let known = from.epoch == *catalog.epoch
+                    && from.revision > 0
                     && from.revision <= catalog.revision
                     && catalog.knows(from.revision);
                 (known.then_some(from.revision), changed.max(if known { from.revision } else { 0 }))
