@@ -64,8 +64,11 @@ pub struct SetArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub max_tools: u32,
     /// Only over the policy with this etag
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "create_only")]
     pub etag: String,
+    /// Only if the agent has no policy yet
+    #[arg(long)]
+    pub create_only: bool,
 }
 
 pub(super) async fn run(command: PolicyCommand, settings: &ClientSettings) -> Result<(), Failure> {
@@ -95,7 +98,7 @@ async fn set(args: SetArgs, settings: &ClientSettings) -> Result<(), Failure> {
         max_tools: args.max_tools,
         etag: args.etag,
     };
-    let message = SetAgentPolicyRequest { policy: Some(policy) };
+    let message = SetAgentPolicyRequest { policy: Some(policy), create_only: args.create_only };
     let reply = client::policies(settings).await?.set_agent_policy(request(message, CALL)).await;
     let policy = reply.map_err(|status| Failure::call(&status))?.into_inner().policy.unwrap_or_default();
     show(&policy, settings)

@@ -51,15 +51,23 @@ pub enum Refusal {
         agent_id: String,
     },
     /// The policy is not the one that the writer read.
-    #[error(
-        "the policy of agent '{agent_id}' is another one by now: its etag is '{current}', not '{given}'; read it again"
-    )]
+    #[error("{}", mismatch(agent_id, given, current))]
     EtagMismatch {
         /// The agent.
         agent_id: String,
         /// The etag that the writer read.
         given: String,
         /// The etag in force; empty if there is no policy.
+        current: String,
+    },
+    /// The agent has a policy, where one was only to be created.
+    #[error(
+        "agent '{agent_id}' has a policy already; its etag is '{current}': read it, and replace it without create_only"
+    )]
+    PolicyExists {
+        /// The agent.
+        agent_id: String,
+        /// The etag in force.
         current: String,
     },
     /// The tool has no probe of that name.
@@ -204,7 +212,38 @@ impl Refusal {
     }
 }
 
+fn mismatch(agent: &str, given: &str, current: &str) -> String {
+    match current {
+        "" => format!(
+            "agent '{agent}' has no policy, so none with etag '{given}'; leave the etag out to create one"
+        ),
+        _ => format!(
+            "the policy of agent '{agent}' is another one by now: its etag is '{current}', not '{given}'; read it again"
+        ),
+    }
+}
+
 fn describe(faults: &[Fault]) -> String {
     let all: Vec<String> = faults.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
     all.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_that_none_has_is_told_apart_from_another_ones() {
+        for (current, expected) in [
+            ("", "agent 'bot' has no policy, so none with etag 'x'; leave the etag out to create one"),
+            ("y", "the policy of agent 'bot' is another one by now: its etag is 'y', not 'x'; read it again"),
+        ] {
+            let refusal = Refusal::EtagMismatch {
+                agent_id: "bot".to_owned(),
+                given: "x".to_owned(),
+                current: current.to_owned(),
+            };
+            assert_eq!(refusal.to_string(), expected);
+        }
+    }
 }

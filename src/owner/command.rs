@@ -12,7 +12,7 @@ use crate::core::{
     refusal::Refusal,
     registry::{
         Report,
-        access::PolicyKey,
+        access::{Over, PolicyKey},
         plan::{Registered, Registration},
     },
     tool::StoredTool,
@@ -96,8 +96,8 @@ pub enum Command {
     Clear(Namespace, Option<String>, Reply<Cleared>),
     /// Make the manifest's tools exactly these.
     Declare(Vec<Registration>, Reply<RegisterAnswer>),
-    /// Put an agent's policy in; with an etag, only over that policy.
-    SetPolicy(Policy, String, Reply<Position>),
+    /// Put an agent's policy in.
+    SetPolicy(Policy, Over, Reply<Position>),
     /// Delete an agent's policy; with an etag, only that one.
     DeletePolicy(PolicyKey, String, Reply<Position>),
     /// Switch a tool off, for a reason, or on again.
@@ -191,12 +191,12 @@ impl Handle {
         self.0.send(Command::Started).await.map_err(|_| Refusal::Draining)
     }
 
-    /// Puts an agent's policy in. With an etag: only if that is the etag of the policy in force.
+    /// Puts an agent's policy in.
     ///
     /// # Errors
-    /// The policy in force is another one, there are too many, the store refuses, or the server is stopping.
-    pub async fn set_policy(&self, policy: Policy, etag: String) -> Result<Position, Refusal> {
-        self.ask(|reply| Command::SetPolicy(policy, etag, reply)).await
+    /// It may not be put over what is in force, there are too many, the store refuses, or the server is stopping.
+    pub async fn set_policy(&self, policy: Policy, over: Over) -> Result<Position, Refusal> {
+        self.ask(|reply| Command::SetPolicy(policy, over, reply)).await
     }
 
     /// Deletes an agent's policy. With an etag: only if that is the etag of the policy in force.

@@ -173,7 +173,7 @@ fn judge(plan: &mut Plan<'_>, command: Command, builtin: &dyn Fn(&ToolKey) -> bo
             let count = plan.clear(&namespace, owner.as_deref());
             finish(reply, move |revision| Cleared { count, revision, ..Cleared::default() })
         }
-        Command::SetPolicy(policy, etag, reply) => judged(plan.put_policy(policy, &etag), reply),
+        Command::SetPolicy(policy, over, reply) => judged(plan.put_policy(policy, &over), reply),
         Command::DeletePolicy(key, etag, reply) => judged(plan.delete_policy(key, &etag), reply),
         Command::Switch(key, off, reply) => {
             let builtin = builtin(&key);

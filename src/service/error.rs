@@ -133,6 +133,11 @@ fn tell(refusal: &Refusal) -> Told {
             "ETAG_MISMATCH",
             vec![("agent_id", agent_id.clone()), ("given", given.clone()), ("current", current.clone())],
         ),
+        Refusal::PolicyExists { agent_id, current } => told(
+            Code::AlreadyExists,
+            "POLICY_EXISTS",
+            vec![("agent_id", agent_id.clone()), ("current", current.clone())],
+        ),
         Refusal::ProbeNotFound { name, probe, known } => told(
             Code::NotFound,
             "PROBE_NOT_FOUND",
@@ -271,6 +276,12 @@ mod tests {
                 Refusal::EtagMismatch { agent_id: s("a"), given: s("1"), current: s("2") },
                 Code::Aborted,
                 "ETAG_MISMATCH",
+                false,
+            ),
+            (
+                Refusal::PolicyExists { agent_id: s("a"), current: s("2") },
+                Code::AlreadyExists,
+                "POLICY_EXISTS",
                 false,
             ),
             (

@@ -13,6 +13,7 @@ use crate::{
         name::Namespace,
         policy::{AgentId, Policy, Rules},
         refusal::{Fault, Refusal},
+        registry::access::Over,
     },
     owner::Handle,
     proto::v1::{self, agent_policy_service_server::AgentPolicyService},
@@ -36,10 +37,23 @@ impl PolicyService {
 
     async fn set(&self, request: v1::SetAgentPolicyRequest) -> Result<v1::SetAgentPolicyResponse, Refusal> {
         let Some(given) = request.policy else { return Err(Refusal::invalid("policy", "must be given")) };
-        let etag = given.etag.clone();
-        let under = |faults: Vec<Fault>| faults.into_iter().map(|f| f.under("policy")).collect();
-        let policy = parse(given).map_err(|faults| Refusal::Invalid(under(faults)))?;
-        let revision = self.handle.set_policy(policy.clone(), etag).await?;
+        let over = match (request.create_only, given.etag.as_str()) {
+            (true, _) => Over::Nothing,
+            (false, "") => Over::Any,
+            (false, etag) => Over::Etag(etag.to_owned()),
+        };
+        let both = (request.create_only && !given.etag.is_empty()).then(|| {
+            Fault::new("create_only", "must be false where policy.etag is set: no policy has it yet")
+        });
+        let under = |faults: Vec<Fault>| faults.into_iter().map(|f| f.under("policy"));
+        let policy = match (parse(given), both) {
+            (Ok(policy), None) => policy,
+            (parsed, both) => {
+                let faults = under(parsed.err().unwrap_or_default()).chain(both);
+                return Err(Refusal::Invalid(faults.collect()));
+            }
+        };
+        let revision = self.handle.set_policy(policy.clone(), over).await?;
         let epoch = self.reader.load().epoch.to_string();
         Ok(v1::SetAgentPolicyResponse { policy: Some(to_proto(&policy)), epoch, revision })
     }

@@ -36,6 +36,12 @@ async fn an_operator_looks_and_acts() {
     says(&["policy", "list"], 0, &["bot", "send_mail"]);
     says(&["policy", "get", "bot", "--output", "json"], 0, &["\"max_tools\": 5"]);
     says(&["policy", "set", "bot", "--etag", "x"], 1, &["ETAG_MISMATCH"]);
+    says(&["policy", "set", "new", "--etag", "x"], 1, &["agent 'new' has no policy, so none with etag 'x'"]);
+    says(
+        &["policy", "set", "bot", "--create-only"],
+        1,
+        &["agent 'bot' has a policy already", "POLICY_EXISTS"],
+    );
     says(&["tools", "list", "--agent", "bot"], 0, &["search_docs"]);
     says(
         &["tools", "explain", "send_mail", "--agent", "bot"],

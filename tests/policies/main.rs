@@ -25,7 +25,7 @@ fn policies(server: &Server) -> AgentPolicyServiceClient<Channel> {
 }
 
 async fn set(server: &Server, policy: AgentPolicy) -> Result<AgentPolicy, Status> {
-    let request = SetAgentPolicyRequest { policy: Some(policy) };
+    let request = SetAgentPolicyRequest { policy: Some(policy), create_only: false };
     policies(server).set_agent_policy(request).await.map(|reply| reply.into_inner().policy.unwrap())
 }
 

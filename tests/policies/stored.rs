@@ -95,6 +95,22 @@ async fn an_etag_guards_what_was_read() {
     assert_eq!(refused(&delete(&server, "bot", &first.etag).await.unwrap_err()), mismatch);
     delete(&server, "bot", &second.etag).await.unwrap();
 
+    // Who only creates finds it there, be it the same.
+    let create = async |policy: AgentPolicy| {
+        let request = SetAgentPolicyRequest { policy: Some(policy), create_only: true };
+        policies(&server).set_agent_policy(request).await.map(|reply| reply.into_inner().policy.unwrap())
+    };
+    let created = create(policy("fresh")).await.unwrap();
+    let exists = (Code::AlreadyExists, "POLICY_EXISTS".to_owned());
+    for again in [policy("fresh"), AgentPolicy { max_tools: 2, ..policy("fresh") }] {
+        assert_eq!(refused(&create(again).await.unwrap_err()), exists);
+    }
+    assert_eq!(get(&server, "fresh").await.unwrap(), created);
+    let both = create(AgentPolicy { etag: created.etag.clone(), ..policy("b c") }).await.unwrap_err();
+    let faults = both.get_details_bad_request().unwrap().field_violations;
+    let fields: Vec<&str> = faults.iter().map(|f| f.field.as_str()).collect();
+    assert_eq!(fields, ["policy.agent_id", "create_only"]);
+
     // Of many writers that read the same, one wins.
     let base = set(&server, policy("bot")).await.unwrap();
     let mut writers = tokio::task::JoinSet::new();
@@ -102,7 +118,8 @@ async fn an_etag_guards_what_was_read() {
         let mut client = policies(&server);
         let policy = AgentPolicy { max_tools, etag: base.etag.clone(), ..policy("bot") };
         writers.spawn(async move {
-            client.set_agent_policy(SetAgentPolicyRequest { policy: Some(policy) }).await.is_ok()
+            let request = SetAgentPolicyRequest { policy: Some(policy), create_only: false };
+            client.set_agent_policy(request).await.is_ok()
         });
     }
     let won = writers.join_all().await.into_iter().filter(|ok| *ok).count();

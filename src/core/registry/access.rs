@@ -20,6 +20,18 @@ pub type PolicyChanges = BTreeMap<PolicyKey, Option<Policy>>;
 /// Each changed switch: the new one, or none if the tool is on again.
 pub type SwitchChanges = BTreeMap<ToolKey, Option<Arc<Disabled>>>;
 
+/// What a new policy may be put over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// Whatever is there, or nothing.
+    #[default]
+    Any,
+    /// Nothing: the agent has no policy.
+    Nothing,
+    /// The policy with this etag.
+    Etag(String),
+}
+
 /// All policies and switches.
 #[derive(Debug, Default)]
 pub struct Access {
@@ -66,14 +78,21 @@ impl Access {
 }
 
 impl Plan<'_> {
-    /// Plans to put a policy in. With an etag: only if that is the etag of the policy in force.
+    /// Plans to put a policy in.
     ///
     /// # Errors
-    /// The policy in force is another one, or the namespace is full.
-    pub fn put_policy(&mut self, policy: Policy, etag: &str) -> Result<(), Refusal> {
+    /// It may not be put over what is in force, or the namespace is full.
+    pub fn put_policy(&mut self, policy: Policy, over: &Over) -> Result<(), Refusal> {
         let key = (policy.namespace.clone(), policy.agent.clone());
         let before = self.policy(&key);
-        check_etag(&key.1, before, etag)?;
+        match (over, before) {
+            (Over::Any, _) | (Over::Nothing, None) => {}
+            (Over::Nothing, Some(before)) => {
+                let (agent_id, current) = (key.1.to_string(), before.etag());
+                return Err(Refusal::PolicyExists { agent_id, current });
+            }
+            (Over::Etag(etag), _) => check_etag(&key.1, before, etag)?,
+        }
         if before.is_none() {
             let stored = self.registry.access.count(&key.0);
             let changed = self.policies.iter().filter(|(at, _)| at.0 == key.0);
@@ -172,6 +191,10 @@ mod tests {
         Policy { namespace: Namespace::default(), agent: AgentId::parse(agent).unwrap(), rules }
     }
 
+    fn etag(text: &str) -> Over {
+        Over::Etag(text.to_owned())
+    }
+
     fn apply(registry: &mut Registry, judge: impl FnOnce(&mut Plan<'_>)) -> usize {
         let mut plan = Plan::new(registry, 0, 5);
         judge(&mut plan);
@@ -192,16 +215,23 @@ mod tests {
         let (one, two, three) = (policy("a", 1), policy("a", 2), policy("a", 3));
         apply(&mut registry, |plan| {
             assert!(matches!(
-                plan.put_policy(one.clone(), "x"),
+                plan.put_policy(one.clone(), &etag("x")),
                 Err(Refusal::EtagMismatch { current, .. }) if current.is_empty()
             ));
-            plan.put_policy(one.clone(), "").unwrap();
+            plan.put_policy(one.clone(), &Over::Nothing).unwrap();
             // Within one group of writes as well.
-            plan.put_policy(two.clone(), &one.etag()).unwrap();
-            assert!(matches!(plan.put_policy(three.clone(), &one.etag()), Err(Refusal::EtagMismatch { .. })));
+            let refused = plan.put_policy(one.clone(), &Over::Nothing).unwrap_err();
+            assert!(matches!(refused, Refusal::PolicyExists { current, .. } if current == one.etag()));
+            plan.put_policy(two.clone(), &etag(&one.etag())).unwrap();
+            let refused = plan.put_policy(three.clone(), &etag(&one.etag()));
+            assert!(matches!(refused, Err(Refusal::EtagMismatch { .. })));
         });
         assert_eq!(registry.access.policy(&(Namespace::default(), two.agent.clone())), Some(&two));
-        assert_eq!(apply(&mut registry, |plan| plan.put_policy(two.clone(), "").unwrap()), 0, "unchanged");
+        assert_eq!(
+            apply(&mut registry, |plan| plan.put_policy(two.clone(), &Over::Any).unwrap()),
+            0,
+            "unchanged"
+        );
         let key = || (Namespace::default(), AgentId::parse("a").unwrap());
         apply(&mut registry, |plan| {
             assert!(matches!(plan.delete_policy(key(), &one.etag()), Err(Refusal::EtagMismatch { .. })));
@@ -224,10 +254,10 @@ mod tests {
             }
         });
         apply(&mut registry, |plan| {
-            plan.put_policy(policy("last", 0), "").unwrap();
-            let refused = plan.put_policy(policy("more", 0), "").unwrap_err();
+            plan.put_policy(policy("last", 0), &Over::Any).unwrap();
+            let refused = plan.put_policy(policy("more", 0), &Over::Any).unwrap_err();
             assert!(matches!(refused, Refusal::Exhausted { reason: "TOO_MANY_POLICIES", .. }), "{refused}");
-            plan.put_policy(policy("a1", 7), "").unwrap();
+            plan.put_policy(policy("a1", 7), &Over::Any).unwrap();
         });
         assert_eq!(registry.access.count(&Namespace::default()), MAX_POLICIES);
     }
