@@ -30,7 +30,7 @@ mod stamps;
 mod tool;
 
 pub use self::{
-    explain::{Explanation, Judged, Since},
+    explain::{Explanation, Judged, Since, approve_command},
     gateways::{GatewayCatalog, GatewayEntry},
     lead::Lead,
     listing::{Contents, Hidden, Listing, tokens},

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use super::{Budget, Catalog, CatalogTool, Filter, Selection, Stage, Visibility};
 use crate::core::{
     allowlist::ServerAllowlist,
-    name::{Namespace, ToolName},
+    name::{DEFAULT_NAMESPACE, Namespace, ToolName},
     policy::{AgentId, Denial},
     time::Moment,
+    tool::StoredTool,
 };
 
+/// The setting that says what applies to an agent without a policy.
+const DEFAULT_POLICY: &str = "TOOLPULSE_DEFAULT_POLICY";
 /// Most names that are offered for one that is not there.
 const MAX_CLOSE: usize = 3;
 
@@ -100,8 +103,7 @@ impl Catalog {
             })
         });
         if let Some((other, _)) = elsewhere {
-            let message =
-                format!("a tool of this name is in namespace '{other}', not in '{}'", filter.namespace);
+            let message = format!("tool '{name}' is in namespace '{other}', not in '{}'", filter.namespace);
             stages.push(Judged::new("registered", true, "", ""));
             stages.push(Judged::new("namespace", false, "OTHER_NAMESPACE", message));
             return;
@@ -129,6 +131,15 @@ impl Catalog {
             .collect();
         close.sort_unstable();
         close.into_iter().take(MAX_CLOSE).map(|(_, name)| format!("'{name}'")).collect()
+    }
+}
+
+/// The command with which an operator approves a tool's labels.
+pub fn approve_command(namespace: &str, name: &str) -> String {
+    let command = format!("toolpulse tools approve-labels {name}");
+    match namespace {
+        DEFAULT_NAMESPACE => command,
+        namespace => format!("{command} --namespace {namespace}"),
     }
 }
 
@@ -203,8 +214,10 @@ fn judge_stop(stage: Stage, tool: &CatalogTool, filter: &Filter, source: Option<
         Stage::Policy => {
             let whose = match source {
                 Some((agent, true)) => format!("the policy of '{agent}'"),
-                Some((agent, false)) => format!("'{agent}' has no policy, and the default"),
-                None => "what applies without a policy".to_owned(),
+                Some((agent, false)) => {
+                    format!("'{agent}' has no policy, and the server's {DEFAULT_POLICY}=deny")
+                }
+                None => format!("what applies without a policy, {DEFAULT_POLICY}=deny,"),
             };
             match filter.denial(tool) {
                 Some(Denial::All) | None => stop("DENY_ALL", format!("{whose} denies all tools")),
@@ -215,6 +228,18 @@ fn judge_stop(stage: Stage, tool: &CatalogTool, filter: &Filter, source: Option<
                 Some(Denial::Labels) => {
                     let unmet = filter.rules.selector.unmet(&tool.stored.spec.labels).unwrap_or_default();
                     stop("POLICY_LABELS", format!("{whose} asks for labels {unmet}"))
+                }
+                Some(Denial::NotApproved) => {
+                    let StoredTool { key, approved, .. } = &*tool.stored;
+                    let unmet = approved.as_ref().and_then(|approved| filter.rules.selector.unmet(approved));
+                    let unmet = unmet.unwrap_or_default();
+                    let command = approve_command(key.namespace.as_str(), key.name.as_str());
+                    stop(
+                        "LABELS_NOT_APPROVED",
+                        format!(
+                            "{whose} asks for labels {unmet}; its labels meet that now, but are not approved; to approve them: {command}"
+                        ),
+                    )
                 }
             }
         }

@@ -19,6 +19,7 @@ use crate::{
     core::{
         allowlist::ServerAllowlist,
         hash::{ContentHash, hex},
+        labels,
         name::{Namespace, ToolKey},
     },
     render::Format,
@@ -28,8 +29,6 @@ use crate::{
 const MAX_LISTINGS: usize = 512;
 /// Most bytes of definitions in them, all together: what agents ask for must not decide how much memory there is.
 const MAX_READY_BYTES: usize = 64 << 20;
-/// Label of a tool that decides what a budget cuts: an integer, higher stays longer.
-const PRIORITY: &str = "priority";
 /// So many changed tools are less work one by one than the whole list, however small it is.
 const MANY: usize = 32;
 /// Bytes that count as one token.
@@ -406,7 +405,7 @@ fn cut(tools: &mut Vec<Arc<CatalogTool>>, filter: &Filter) -> Vec<Arc<CatalogToo
 }
 
 fn priority(tool: &CatalogTool) -> i64 {
-    tool.stored.spec.labels.get(PRIORITY).and_then(|text| text.parse().ok()).unwrap_or(0)
+    labels::priority(&tool.stored.spec.labels).unwrap_or(0)
 }
 
 pub(super) fn exposed_name(tool: &CatalogTool, format: Format) -> Option<&str> {

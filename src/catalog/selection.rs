@@ -9,7 +9,8 @@ use crate::{
         allowlist::{RequestAllowlist, ServerAllowlist},
         labels::Selector,
         name::Namespace,
-        policy::{AgentId, Rules},
+        policy::{AgentId, Denial, Rules},
+        tool::StoredTool,
     },
     render::Format,
 };
@@ -187,7 +188,8 @@ impl Filter {
         }
     }
 
-    pub(super) fn denial(&self, tool: &CatalogTool) -> Option<crate::core::policy::Denial> {
-        self.rules.denies(&self.namespace, &tool.stored.key.name, &tool.stored.spec.labels)
+    pub(super) fn denial(&self, tool: &CatalogTool) -> Option<Denial> {
+        let StoredTool { key, spec, approved, .. } = &*tool.stored;
+        self.rules.denies(&self.namespace, &key.name, &spec.labels, approved.as_deref())
     }
 }

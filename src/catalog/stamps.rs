@@ -10,7 +10,7 @@ pub struct Stamps {
     born: u64,
     /// Its definition changed.
     spec: u64,
-    /// What decides who may use it did: labels, owner, the operators' switch.
+    /// What decides who may use it did: labels, their approval, owner, the operators' switch.
     access: u64,
     /// Anything that operators are shown did.
     changed: u64,
@@ -23,7 +23,7 @@ pub struct Stamps {
 pub(super) struct Changes {
     /// Its definition.
     pub(super) spec: bool,
-    /// Labels, owner, switch.
+    /// Labels, their approval, owner, switch.
     pub(super) access: bool,
     /// Whether it is available.
     pub(super) flipped: bool,

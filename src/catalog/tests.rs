@@ -33,6 +33,7 @@ fn stored(name: &str, generation: u64, probed: bool) -> Arc<StoredTool> {
         owner: "a".into(),
         generation,
         from_manifest: false,
+        approved: None,
         create_time_ms: 0,
         update_time_ms: 0,
     })

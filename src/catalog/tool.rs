@@ -18,7 +18,7 @@ use crate::{
         probe::{ErrorClass, Outcome},
         registry::{Entry, Registry},
         time::Moment,
-        tool::{SpecWarning, StoredTool, ToolSpec},
+        tool::{SpecWarning, StoredTool, ToolSpec, label_warning, schema_warnings},
     },
     render::{Format, Loss, Omission, Rendered},
 };
@@ -110,7 +110,7 @@ pub struct Definition {
 #[derive(Debug, Default)]
 struct Definitions {
     by_format: [OnceLock<Box<Result<Definition, Omission>>>; Format::ALL.len()],
-    warnings: OnceLock<Vec<SpecWarning>>,
+    schema_warnings: OnceLock<Vec<SpecWarning>>,
 }
 
 impl CatalogTool {
@@ -141,7 +141,8 @@ impl CatalogTool {
         let same = Arc::ptr_eq(was, is);
         Changes {
             spec: !same && was.spec_hash != is.spec_hash,
-            access: !same && (was.spec.labels != is.spec.labels || was.owner != is.owner)
+            access: !same
+                && (was.spec.labels != is.spec.labels || was.approved != is.approved || was.owner != is.owner)
                 || self.disabled != newer.disabled,
             flipped: self.is_available() != newer.is_available(),
             other: !same && was != is || !self.status.is_shown_as(&newer.status),
@@ -199,9 +200,11 @@ impl CatalogTool {
         (**made).as_ref()
     }
 
-    /// What its owner should know of its schemas.
-    pub fn warnings(&self) -> &[SpecWarning] {
-        self.definitions.warnings.get_or_init(|| crate::core::tool::warnings(&self.stored.spec))
+    /// What its owner should know of its spec. Labels are judged anew: definitions are kept while only they change.
+    pub fn warnings(&self) -> Vec<SpecWarning> {
+        let spec = &self.stored.spec;
+        let schemas = self.definitions.schema_warnings.get_or_init(|| schema_warnings(spec));
+        schemas.iter().cloned().chain(label_warning(spec)).collect()
     }
 
     fn define(&self, format: Format) -> Result<Definition, Omission> {
@@ -250,6 +253,7 @@ pub(super) fn builtin_gateway_status() -> CatalogTool {
         owner: "toolpulse".into(),
         generation: 0,
         from_manifest: false,
+        approved: None,
         create_time_ms: 0,
         update_time_ms: 0,
     };

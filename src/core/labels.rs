@@ -9,10 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::name::quote;
 
+/// Label of a tool that decides what a budget cuts: an integer, higher stays longer.
+pub const PRIORITY: &str = "priority";
 /// Longest selector, in bytes.
 const MAX_BYTES: usize = 4_096;
 /// Longest key or value.
 const MAX_WORD: usize = 63;
+
+/// What a tool's labels say of its priority; none if that is nothing, or no integer.
+pub fn priority(labels: &BTreeMap<String, String>) -> Option<i64> {
+    labels.get(PRIORITY)?.parse().ok()
+}
 
 /// A valid selector in its canonical form: requirements sorted, each once. The empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -102,6 +102,8 @@ pub enum Denial {
     NotAllowed,
     /// The tool's labels do not meet its selector.
     Labels,
+    /// They do now, but the approved ones do not.
+    NotApproved,
 }
 
 impl Rules {
@@ -110,12 +112,14 @@ impl Rules {
         Self { deny_all: true, ..Self::default() }
     }
 
-    /// Why an agent may not see a tool; none if it may.
+    /// Why an agent may not see a tool; none if it may. The selector judges the labels as they are, and the approved ones where
+    /// these are others: so whoever changes labels takes away at most.
     pub fn denies(
         &self,
         namespace: &Namespace,
         name: &ToolName,
         labels: &BTreeMap<String, String>,
+        approved: Option<&BTreeMap<String, String>>,
     ) -> Option<Denial> {
         let names = |list: &Option<RequestAllowlist>| list.as_ref().map(|l| l.allows(namespace, name));
         if self.deny_all {
@@ -124,8 +128,11 @@ impl Rules {
             Some(Denial::Named)
         } else if names(&self.allowed) == Some(false) {
             Some(Denial::NotAllowed)
+        } else if !self.selector.matches(labels) {
+            Some(Denial::Labels)
         } else {
-            (!self.selector.matches(labels)).then_some(Denial::Labels)
+            let unapproved = approved.is_some_and(|approved| !self.selector.matches(approved));
+            unapproved.then_some(Denial::NotApproved)
         }
     }
 }
@@ -197,7 +204,32 @@ mod tests {
             (Rules { selector: selector("team=search"), ..none() }, None),
             (Rules { selector: selector("team=mail"), ..none() }, Some(Denial::Labels)),
         ] {
-            assert_eq!(rules.denies(&Namespace::default(), &tool, &labels), expected, "{rules:?}");
+            assert_eq!(rules.denies(&Namespace::default(), &tool, &labels, None), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_selector_must_match_the_labels_now_and_the_approved_ones() {
+        let (mail, search, none) = (Some("mail"), Some("search"), None);
+        let labels = |team: Option<&str>| -> BTreeMap<String, String> {
+            team.map(|team| ("team".to_owned(), team.to_owned())).into_iter().collect()
+        };
+        let tool = ToolName::parse("search").unwrap();
+        for (selector, approved, now, expected) in [
+            ("team=search", search, search, None),
+            ("team=search", mail, search, Some(Denial::NotApproved)),
+            ("team=search", none, search, Some(Denial::NotApproved)),
+            ("team=search", search, mail, Some(Denial::Labels)),
+            ("team=search", mail, none, Some(Denial::Labels)),
+            ("team!=mail", mail, none, Some(Denial::NotApproved)),
+            ("!team", mail, none, Some(Denial::NotApproved)),
+            ("!team", none, mail, Some(Denial::Labels)),
+            ("team in (mail,search)", mail, search, None),
+            ("", mail, search, None),
+        ] {
+            let rules = Rules { selector: Selector::parse(selector).unwrap(), ..Rules::default() };
+            let denial = rules.denies(&Namespace::default(), &tool, &labels(now), Some(&labels(approved)));
+            assert_eq!(denial, expected, "{selector}: approved {approved:?}, now {now:?}");
         }
     }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     hash::ContentHash,
-    name::{ToolKey, ToolName},
+    labels,
+    name::{ToolKey, ToolName, quote},
     probe::{GrpcProbe, HttpProbe, ProbeKind, ProbeSpec, TcpProbe},
     schema::{self, Warning},
 };
@@ -85,10 +86,25 @@ pub struct StoredTool {
     pub generation: u64,
     /// Whether the server's manifest declares it.
     pub from_manifest: bool,
+    /// The labels that policies know it by, where its owner says others now: those of its first registration under this name, or
+    /// those that an operator approved last. None: those of the spec.
+    pub approved: Option<Arc<BTreeMap<String, String>>>,
     /// Wall clock, milliseconds since 1970.
     pub create_time_ms: i64,
     /// Wall clock, milliseconds since 1970.
     pub update_time_ms: i64,
+}
+
+impl StoredTool {
+    /// What is approved once its labels are `labels`: nothing that an owner says approves itself.
+    pub fn approved_beside(
+        &self,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Arc<BTreeMap<String, String>>> {
+        let approved = self.approved.as_deref().unwrap_or(&self.spec.labels);
+        let kept = || self.approved.clone().unwrap_or_else(|| Arc::new(approved.clone()));
+        (approved != labels).then(kept)
+    }
 }
 
 /// The hash of a spec: `sha256:` and 64 hex digits over everything but the labels.
@@ -139,8 +155,25 @@ pub struct SpecWarning {
     pub message: String,
 }
 
-/// What is odd about the schemas of a spec. Computed from the spec alone, so that nothing needs to be stored.
+/// What is odd about a spec. Computed from the spec alone, so that nothing needs to be stored.
 pub fn warnings(spec: &ToolSpec) -> Vec<SpecWarning> {
+    let mut all = schema_warnings(spec);
+    all.extend(label_warning(spec));
+    all
+}
+
+/// What is odd about the labels of a spec.
+pub fn label_warning(spec: &ToolSpec) -> Option<SpecWarning> {
+    let text = spec.labels.get(labels::PRIORITY)?;
+    labels::priority(&spec.labels).is_none().then(|| SpecWarning {
+        field: format!("labels['{}']", labels::PRIORITY),
+        code: "PRIORITY_NOT_INTEGER",
+        message: format!("priority {} is no integer from -2^63 to 2^63-1; it counts as 0", quote(text)),
+    })
+}
+
+/// What is odd about the schemas of a spec.
+pub fn schema_warnings(spec: &ToolSpec) -> Vec<SpecWarning> {
     let texts = [("input_schema_json", &spec.input_schema), ("output_schema_json", &spec.output_schema)];
     let found = texts.into_iter().filter_map(|(field, text)| Some((field, schema::tree::Json::parse(text)?)));
     found

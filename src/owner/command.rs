@@ -102,6 +102,8 @@ pub enum Command {
     DeletePolicy(PolicyKey, String, Reply<Position>),
     /// Switch a tool off, for a reason, or on again.
     Switch(ToolKey, Option<Arc<str>>, Reply<Position>),
+    /// Approve a tool's labels as they are.
+    ApproveLabels(ToolKey, Reply<Position>),
     /// Run a tool's probes now.
     Probe {
         /// The tool.
@@ -213,6 +215,14 @@ impl Handle {
     /// No such tool, too many are off, the store refuses, or the server is stopping.
     pub async fn switch(&self, key: ToolKey, off: Option<Arc<str>>) -> Result<Position, Refusal> {
         self.ask(|reply| Command::Switch(key, off, reply)).await
+    }
+
+    /// Approves a tool's labels as they are.
+    ///
+    /// # Errors
+    /// No such tool, the store refuses, or the server is stopping.
+    pub async fn approve_labels(&self, key: ToolKey) -> Result<Position, Refusal> {
+        self.ask(|reply| Command::ApproveLabels(key, reply)).await
     }
 
     /// Runs a tool's probes now and waits for them; the catalog shows the results.

@@ -179,6 +179,7 @@ fn judge(plan: &mut Plan<'_>, command: Command, builtin: &dyn Fn(&ToolKey) -> bo
             let builtin = builtin(&key);
             judged(plan.switch(key, off, builtin), reply)
         }
+        Command::ApproveLabels(key, reply) => judged(plan.approve_labels(&key), reply),
         // Never queued: these are no writes.
         Command::Probe { .. } | Command::Report { .. } | Command::Gateway(_) | Command::Started => {
             return None;

@@ -189,6 +189,13 @@ impl ToolRegistryService for ToolService {
         reply(self.set_enabled(request.into_inner()).await)
     }
 
+    async fn approve_tool_labels(
+        &self,
+        request: Request<v1::ApproveToolLabelsRequest>,
+    ) -> Result<Response<v1::ApproveToolLabelsResponse>, Status> {
+        reply(self.approve_labels(&request.into_inner()).await)
+    }
+
     async fn probe_tool(
         &self,
         request: Request<v1::ProbeToolRequest>,

@@ -72,10 +72,12 @@ impl<'c> Statements<'c> {
             reserve: conn.prepare("UPDATE counter SET revision = max(revision, ?1)")?,
             put: conn.prepare(
                 "INSERT INTO tool (namespace, name, spec, spec_hash, owner, generation, from_manifest, \
-                 create_time_ms, update_time_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
+                 approved_labels, create_time_ms, update_time_ms) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
                  ON CONFLICT DO UPDATE SET spec = excluded.spec, spec_hash = excluded.spec_hash, \
                  owner = excluded.owner, generation = excluded.generation, \
-                 from_manifest = excluded.from_manifest, create_time_ms = excluded.create_time_ms, \
+                 from_manifest = excluded.from_manifest, \
+                 approved_labels = excluded.approved_labels, create_time_ms = excluded.create_time_ms, \
                  update_time_ms = excluded.update_time_ms",
             )?,
             delete: conn.prepare("DELETE FROM tool WHERE namespace = ?1 AND name = ?2")?,
@@ -127,8 +129,10 @@ impl<'c> Statements<'c> {
         match change {
             Change::Put(tool) => {
                 let (namespace, name) = texts(&tool.key);
-                let spec = serde_json::to_string(&*tool.spec)
-                    .map_err(|error| WriteError::Content(format!("tool {}: {error}", tool.key)))?;
+                let wrong = |error| WriteError::Content(format!("tool {}: {error}", tool.key));
+                let spec = serde_json::to_string(&*tool.spec).map_err(wrong)?;
+                let approved = tool.approved.as_deref().map(serde_json::to_string);
+                let approved = approved.transpose().map_err(wrong)?;
                 let generation = integer(tool.generation)?;
                 self.count.execute([generation])?;
                 self.put.execute(params![
@@ -139,6 +143,7 @@ impl<'c> Statements<'c> {
                     &*tool.owner,
                     generation,
                     tool.from_manifest,
+                    approved,
                     tool.create_time_ms,
                     tool.update_time_ms
                 ])?;
@@ -208,8 +213,8 @@ pub(super) fn load(conn: &Connection) -> Result<Loaded, LoadError> {
     Ok(Loaded {
         tools: all(
             conn,
-            "SELECT namespace, name, spec, spec_hash, owner, generation, from_manifest, create_time_ms, \
-             update_time_ms FROM tool ORDER BY namespace, name",
+            "SELECT namespace, name, spec, spec_hash, owner, generation, from_manifest, approved_labels, \
+             create_time_ms, update_time_ms FROM tool ORDER BY namespace, name",
             tool,
         )?,
         generation: number(generation)?,
@@ -259,6 +264,10 @@ fn tool(row: &Row<'_>) -> Result<StoredTool, LoadError> {
     let key = key(row)?;
     let spec: ToolSpec = serde_json::from_str(text(row, 2)?)
         .map_err(|error| LoadError::Content(format!("the spec of tool {key}: {error}")))?;
+    let approved: Option<String> = row.get(7)?;
+    let approved = approved.map(|json| serde_json::from_str(&json).map(Arc::new)).transpose();
+    let approved = approved
+        .map_err(|error| LoadError::Content(format!("the approved labels of tool {key}: {error}")))?;
     Ok(StoredTool {
         key,
         spec: Arc::new(spec),
@@ -266,8 +275,9 @@ fn tool(row: &Row<'_>) -> Result<StoredTool, LoadError> {
         owner: text(row, 4)?.into(),
         generation: number(row.get(5)?)?,
         from_manifest: row.get(6)?,
-        create_time_ms: row.get(7)?,
-        update_time_ms: row.get(8)?,
+        approved,
+        create_time_ms: row.get(8)?,
+        update_time_ms: row.get(9)?,
     })
 }
 

@@ -22,6 +22,7 @@ pub(super) struct Migration {
 pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { to: 1, sql: include_str!("schema.sql") },
     Migration { to: 2, sql: include_str!("schema2.sql") },
+    Migration { to: 3, sql: include_str!("schema3.sql") },
 ];
 
 /// Reads the schema version without writing anything; 0 for a file with nothing in it.
@@ -161,8 +162,44 @@ mod tests {
         let commit = crate::store::Commit { changes, generation: 0 };
         store.write(&[&Write::Commit(commit)]).unwrap();
         drop(store);
-        assert_eq!(version(dir.path()).0, 2);
+        assert_eq!(version(dir.path()).0, i32::try_from(NEWEST).unwrap());
         assert_eq!(Sqlite::open(dir.path(), MIGRATIONS).unwrap().load().unwrap().switches, [(key, off)]);
+    }
+
+    #[test]
+    fn a_file_of_version_2_is_upgraded_and_its_labels_are_approved() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = Connection::open(dir.path().join(FILE)).unwrap();
+        // As its build wrote it.
+        MIGRATIONS[..2].iter().for_each(|step| conn.execute_batch(step.sql).unwrap());
+        conn.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        conn.pragma_update(None, "user_version", 2).unwrap();
+        let name = crate::core::name::ToolName::parse("a").unwrap();
+        let mut spec = crate::core::tool::ToolSpec::new(name);
+        spec.labels.insert("team".to_owned(), "x".to_owned());
+        let columns = "namespace, name, spec, spec_hash, owner, generation, from_manifest, create_time_ms, update_time_ms";
+        conn.execute(
+            &format!(
+                "INSERT INTO tool ({columns}) VALUES ('default', 'a', ?1, 'sha256:1', 'me', 3, 1, 4, 5)"
+            ),
+            [serde_json::to_string(&spec).unwrap()],
+        )
+        .unwrap();
+        drop(conn);
+        let mut store = Sqlite::open(dir.path(), MIGRATIONS).unwrap();
+        let mut tool = store.load().unwrap().tools.remove(0);
+        assert_eq!((*tool.spec).clone(), spec);
+        assert_eq!((&*tool.owner, tool.generation, tool.from_manifest), ("me", 3, true));
+        assert_eq!((tool.create_time_ms, tool.update_time_ms), (4, 5));
+        assert_eq!(tool.approved, None, "those that it had are approved");
+        for approved in [Some(std::sync::Arc::new(spec.labels.clone())), None] {
+            tool.approved = approved;
+            let changes = vec![crate::store::Change::Put(tool.clone())];
+            store.write(&[&Write::Commit(crate::store::Commit { changes, generation: 3 })]).unwrap();
+            drop(store);
+            store = Sqlite::open(dir.path(), MIGRATIONS).unwrap();
+            assert_eq!(store.load().unwrap().tools, [tool.clone()]);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use toolpulse::proto::{
 use super::*;
 
 /// Methods for owners and operators, who see all there is: none of them is told which agent asks.
-const FOR_OPERATORS: [&str; 19] = [
+const FOR_OPERATORS: [&str; 20] = [
     "AgentPolicyService/DeleteAgentPolicy",
     "AgentPolicyService/GetAgentPolicy",
     "AgentPolicyService/ListAgentPolicies",
@@ -24,6 +24,7 @@ const FOR_OPERATORS: [&str; 19] = [
     "GatewayStatusService/PublishGatewayStatus",
     "GatewayStatusService/ReportGatewayStatus",
     "GatewayStatusService/WatchGatewayStatus",
+    "ToolRegistryService/ApproveToolLabels",
     "ToolRegistryService/ClearTools",
     "ToolRegistryService/GetTool",
     "ToolRegistryService/ListNamespaces",

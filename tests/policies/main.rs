@@ -4,6 +4,7 @@
 
 mod command_line;
 mod every_rpc;
+mod labels;
 mod lists;
 mod stored;
 #[path = "../support/mod.rs"]

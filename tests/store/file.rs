@@ -73,8 +73,8 @@ async fn a_file_that_is_no_store_is_refused_and_left_alone() {
         ("no version", patched(&good, "PRAGMA user_version = 0"), "is damaged: schema version 0", theirs),
         (
             "newer",
-            patched(&good, "PRAGMA user_version = 3"),
-            "newer toolpulse: schema 3, this one knows up to 2",
+            patched(&good, "PRAGMA user_version = 4"),
+            "newer toolpulse: schema 4, this one knows up to 3",
             theirs,
         ),
         ("no counters", patched(&good, "DELETE FROM counter"), "is damaged: no row of counters", ours),
@@ -82,6 +82,12 @@ async fn a_file_that_is_no_store_is_refused_and_left_alone() {
             "broken spec",
             patched(&good, "UPDATE tool SET spec = '{'"),
             "is damaged: the spec of tool default/kept",
+            ours,
+        ),
+        (
+            "broken approved labels",
+            patched(&good, "UPDATE tool SET approved_labels = '{'"),
+            "is damaged: the approved labels of tool default/kept",
             ours,
         ),
         ("impossible name", patched(&good, "UPDATE tool SET name = 'a b'"), "is damaged: name 'a b'", ours),

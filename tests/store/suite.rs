@@ -84,7 +84,8 @@ mod rules {
         tools.sort_by(|a, b| a.key.cmp(&b.key));
         let state = rig.state().await;
         assert_eq!(state.tools, tools, "all fields, by key");
-        let replaced = StoredTool { owner: "next".into(), from_manifest: true, ..tool("a", 4) };
+        let approved = full().approved;
+        let replaced = StoredTool { owner: "next".into(), from_manifest: true, approved, ..tool("a", 4) };
         rig.store().commit(put(&replaced)).await.unwrap();
         rig.store()
             .commit(Commit { changes: vec![Change::Delete(full().key)], generation: 0 })

@@ -41,6 +41,7 @@ pub(crate) fn tool(name: &str, generation: u64) -> StoredTool {
         owner: "anonymous".into(),
         generation,
         from_manifest: false,
+        approved: None,
         create_time_ms: 1,
         update_time_ms: 2,
     }
@@ -100,6 +101,7 @@ pub(crate) fn full() -> StoredTool {
         owner: "\u{43e}\u{432}\u{43d}\u{435}\u{440} '\"\u{0}".into(),
         generation: 9_007_199_254_740_993,
         from_manifest: true,
+        approved: Some(Arc::new(BTreeMap::from([("k\n".to_owned(), "'\"\u{0}".to_owned())]))),
         create_time_ms: -1,
         update_time_ms: i64::MAX,
     }

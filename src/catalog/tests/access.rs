@@ -21,6 +21,18 @@ impl World {
         self.show(name);
     }
 
+    /// Its owner registers it again with other labels.
+    fn relabel(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let Some(entry) = self.registry.get(&key(name)) else { return };
+        let mut tool = StoredTool::clone(&entry.stored);
+        let mut spec = ToolSpec::clone(&tool.spec);
+        spec.labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        tool.approved = tool.approved_beside(&spec.labels);
+        tool.spec = Arc::new(spec);
+        self.registry.put(Arc::new(tool), None, |_, _| ProbeState::pending(), Moment::START);
+        self.show(name);
+    }
+
     pub(super) fn policy(&mut self, agent: &str, rules: Rules) {
         let policy = Policy { namespace: Namespace::default(), agent: id(agent), rules: Arc::new(rules) };
         let key: PolicyKey = (policy.namespace.clone(), policy.agent.clone());
@@ -173,6 +185,32 @@ fn labels_open_nothing_that_is_closed_by_name() {
         world.switch("b", Some("why"));
         assert!(world.select(agent("bot")).0.is_empty());
     }
+}
+
+#[test]
+fn labels_that_are_not_approved_are_told_with_the_command() {
+    let mut world = World::new(None, false);
+    world.policy("bot", Rules { selector: selector("team=x"), ..Rules::default() });
+    world.put_labelled("a", false, &[("team", "y")]);
+    let policy = |world: &World| {
+        let stage = world.explain("a", agent("bot")).stages.remove(4);
+        (stage.passed, stage.reason, stage.message)
+    };
+    let told = |reason: &str, message: &str| (false, reason.to_owned(), message.to_owned());
+    assert_eq!(policy(&world), told("POLICY_LABELS", "the policy of 'bot' asks for labels team=x"));
+    world.relabel("a", &[("team", "x")]);
+    let message = "the policy of 'bot' asks for labels team=x; its labels meet that now, but are not approved; to approve them: \
+                   toolpulse tools approve-labels a";
+    assert_eq!(policy(&world), told("LABELS_NOT_APPROVED", message));
+    assert!(world.select(agent("bot")).0.is_empty());
+    let elsewhere = super::super::approve_command("prod", "a");
+    assert_eq!(elsewhere, "toolpulse tools approve-labels a --namespace prod");
+    let own = Selection { selector: selector("team=x"), ..Selection::default() };
+    assert_eq!(world.select(own).0, ["a"], "the request's own wish goes by the labels as they are");
+    world.relabel("a", &[("team", "y"), ("priority", "high")]);
+    assert_eq!(policy(&world).1, "POLICY_LABELS");
+    let warnings = world.catalog.get(&key("a")).unwrap().warnings();
+    assert_eq!(warnings[0].code, "PRIORITY_NOT_INTEGER", "although nothing but labels changed");
 }
 
 #[test]
@@ -377,6 +415,21 @@ proptest! {
         for hidden in world.catalog.hidden(&filter, &world.server, &listing) {
             prop_assert!(!shown.contains(hidden.tool.stored.key.name.as_str()));
             prop_assert!(filter.may_know(hidden.tool));
+        }
+    }
+
+    /// Whatever owners say of their tools, an agent sees no tool of which its policy kept it. What it asks for itself, and the
+    /// budgets, are no locks.
+    #[test]
+    fn new_labels_never_widen(mut world in some_world(), rules in some_rules(), relabels in prop::collection::vec(
+        (prop::sample::select(&NAMES[..]), prop::sample::select(&["", "x", "y"][..])), 0..12))
+    {
+        world.policy("bot", Rules { max_tools: 0, ..rules });
+        let before = set(&world, agent("bot"));
+        for (name, team) in relabels {
+            let labels = [("team", team)];
+            world.relabel(name, if team.is_empty() { &[] } else { &labels });
+            prop_assert!(set(&world, agent("bot")).is_subset(&before));
         }
     }
 

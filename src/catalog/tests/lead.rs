@@ -83,6 +83,8 @@ impl World {
         }
         tool.spec_hash = spec_hash(&spec);
         tool.generation = u64::from(text) + 1;
+        let before = self.registry.get(&key(name));
+        tool.approved = before.and_then(|entry| entry.stored.approved_beside(&spec.labels));
         tool.spec = Arc::new(spec);
         self.registry.put(Arc::new(tool), None, |_, _| ProbeState::pending(), Moment::START);
         self.show(name);

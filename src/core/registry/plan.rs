@@ -168,7 +168,7 @@ impl<'a> Plan<'a> {
             self.check_room(&key.namespace)?;
             self.check_mapped(&wanted)?;
             let generation = self.next_generation();
-            let tool = self.row(&wanted, generation, self.now_ms);
+            let tool = self.row(&wanted, generation, None);
             *self.added.entry(key.namespace.clone()).or_default() += 1;
             for mapped in &wanted.mapped_names {
                 self.mapped.insert((key.namespace.clone(), mapped.clone()), key.name.clone());
@@ -183,9 +183,27 @@ impl<'a> Plan<'a> {
             return Ok((Registered::Unchanged, before));
         }
         let generation = if same_spec { before.generation } else { self.next_generation() };
-        let tool = self.row(&wanted, generation, before.create_time_ms);
+        let tool = self.row(&wanted, generation, Some(&before));
         self.changes.insert(key, Some((Arc::clone(&tool), wanted.mapped_names)));
         Ok((Registered::Replaced, tool))
+    }
+
+    /// Plans to approve a tool's labels as they are.
+    ///
+    /// # Errors
+    /// There is no such tool.
+    pub fn approve_labels(&mut self, key: &ToolKey) -> Result<(), Refusal> {
+        let tool = self.get(key).ok_or_else(|| super::not_found(key))?;
+        if tool.approved.is_none() {
+            return Ok(());
+        }
+        let tool = Arc::new(StoredTool { approved: None, ..StoredTool::clone(tool) });
+        let mapped_names = match self.changes.remove(key) {
+            Some(Some((_, mapped_names))) => mapped_names,
+            _ => self.registry.get(key).map(|entry| entry.mapped_names.clone()).unwrap_or_default(),
+        };
+        self.changes.insert(key.clone(), Some((tool, mapped_names)));
+        Ok(())
     }
 
     /// Plans an unregistration.
@@ -237,7 +255,14 @@ impl<'a> Plan<'a> {
         self.changes.insert(key.clone(), None);
     }
 
-    fn row(&self, wanted: &Registration, generation: u64, create_time_ms: i64) -> Arc<StoredTool> {
+    fn row(
+        &self,
+        wanted: &Registration,
+        generation: u64,
+        before: Option<&Arc<StoredTool>>,
+    ) -> Arc<StoredTool> {
+        // The manifest is the operator's: what it says is approved. And a new name is a new tool.
+        let known = before.filter(|_| !wanted.from_manifest);
         Arc::new(StoredTool {
             key: wanted.key(),
             spec: Arc::clone(&wanted.spec),
@@ -245,7 +270,8 @@ impl<'a> Plan<'a> {
             owner: Arc::clone(&wanted.owner),
             generation,
             from_manifest: wanted.from_manifest,
-            create_time_ms,
+            approved: known.and_then(|before| before.approved_beside(&wanted.spec.labels)),
+            create_time_ms: before.map_or(self.now_ms, |before| before.create_time_ms),
             update_time_ms: self.now_ms,
         })
     }

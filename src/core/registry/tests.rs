@@ -43,6 +43,7 @@ fn wanted(spec: ToolSpec, owner: &str) -> Registration {
     }
 }
 
+mod labels;
 mod model;
 
 struct World {

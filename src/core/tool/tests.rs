@@ -67,6 +67,24 @@ fn labels_and_white_space_make_no_difference() {
 }
 
 #[test]
+fn a_priority_that_is_no_integer_is_told() {
+    let priority = |text: &str| ToolSpec {
+        labels: BTreeMap::from([("priority".to_owned(), text.to_owned())]),
+        ..bare()
+    };
+    for good in ["0", "-1", "7", "9223372036854775807"] {
+        assert_eq!(warnings(&priority(good)), [], "{good}");
+    }
+    assert_eq!(warnings(&bare()), []);
+    for bad in ["", "high", "1.5", "9223372036854775808"] {
+        let found = warnings(&priority(bad));
+        let told: Vec<(&str, &str)> = found.iter().map(|w| (w.field.as_str(), w.code)).collect();
+        assert_eq!(told, [("labels['priority']", "PRIORITY_NOT_INTEGER")], "{bad}");
+        assert!(found[0].message.starts_with(&format!("priority '{bad}' is no integer")), "{found:?}");
+    }
+}
+
+#[test]
 fn everything_else_makes_a_difference() {
     let text = || "{}".to_owned();
     let json = |input: &str| ToolSpec { input_schema: input.to_owned(), ..bare() };

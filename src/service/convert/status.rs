@@ -26,7 +26,7 @@ pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
     v1::Tool {
         status: Some(status(tool, clock)),
         windows,
-        warnings: super::format::warnings(tool.warnings()),
+        warnings: super::format::warnings(&tool.warnings()),
         ..stored(&tool.stored)
     }
 }
@@ -42,6 +42,9 @@ pub fn stored(tool: &StoredTool) -> v1::Tool {
         update_time: Some(from_ms(tool.update_time_ms)),
         spec_hash: tool.spec_hash.to_string(),
         from_manifest: tool.from_manifest,
+        approved_labels: tool.approved.as_ref().map(|approved| v1::ApprovedLabels {
+            labels: approved.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }),
         ..v1::Tool::default()
     }
 }

@@ -1,4 +1,4 @@
-//! ExplainTool and SetToolEnabled: why an agent sees a tool or not, and the operators' switch.
+//! ExplainTool, SetToolEnabled and ApproveToolLabels: why an agent sees a tool or not, and what operators do about it.
 
 use std::{
     sync::Arc,
@@ -67,6 +67,21 @@ impl ToolService {
         let tool = catalog.find(&key.namespace, key.name.as_str()).ok_or_else(|| not_found(&key))?;
         Ok(v1::SetToolEnabledResponse {
             status: Some(convert::status::status(tool, &self.clock)),
+            epoch: catalog.epoch.to_string(),
+            revision: revision.max(catalog.revision),
+        })
+    }
+
+    pub(super) async fn approve_labels(
+        &self,
+        request: &v1::ApproveToolLabelsRequest,
+    ) -> Result<v1::ApproveToolLabelsResponse, Refusal> {
+        let key = key(&request.namespace, &request.name)?;
+        let revision = self.handle.approve_labels(key.clone()).await?;
+        let catalog = self.reader.load();
+        let tool = catalog.get(&key).ok_or_else(|| not_found(&key))?;
+        Ok(v1::ApproveToolLabelsResponse {
+            tool: Some(convert::status::tool(tool, &self.clock)),
             epoch: catalog.epoch.to_string(),
             revision: revision.max(catalog.revision),
         })
