@@ -1,4 +1,4 @@
-//! `tools explain`, `search`, `enable` and `disable`: why an agent sees a tool or not, and what an operator does about it.
+//! `tools explain`, `search`, `enable`, `disable` and `approve-labels`: why an agent sees a tool or not, and what an operator does about it.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,11 +11,15 @@ use super::{
 };
 use crate::{
     config::ClientSettings,
+    core::name::clean,
     proto::v1::{
-        ExplainToolRequest, ExplainToolResponse, ExplainedStage, SearchToolsRequest, SetToolEnabledRequest,
+        ApproveToolLabelsRequest, ExplainToolRequest, ExplainToolResponse, ExplainedStage, ListToolsRequest,
+        SearchToolsRequest, SetToolEnabledRequest,
     },
 };
 
+/// Longest sentence, in characters: it must hold names and a command.
+const MAX_LINE: usize = 1_000;
 /// Characters of a description in a table.
 const SHORT: usize = 60;
 
@@ -48,18 +52,7 @@ pub struct SearchArgs {
 
 /// Explains; the exit code is 1 where the agent does not see the tool.
 pub(super) async fn explain(args: ExplainArgs, settings: &ClientSettings) -> Result<(), Failure> {
-    let message = ExplainToolRequest {
-        namespace: settings.namespace.to_string(),
-        name: args.name.clone(),
-        agent_id: args.who.agent.clone(),
-        allowed_tools: args.who.allowed(),
-        label_selector: args.who.selector.clone(),
-        format: args.who.format(),
-        max_tools: args.budget.max_tools,
-        max_tokens: args.budget.max_tokens,
-    };
-    let reply = client::tools(settings).await?.explain_tool(request(message, CALL)).await;
-    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    let reply = explanation(&args.name, &args.who, &args.budget, settings).await?;
     if settings.json {
         let stages: Vec<Value> = reply.stages.iter().map(stage_json).collect();
         print::json(&json!({
@@ -77,24 +70,74 @@ pub(super) async fn explain(args: ExplainArgs, settings: &ClientSettings) -> Res
     if reply.visible { Ok(()) } else { Err(Failure::Silent(1)) }
 }
 
+async fn explanation(
+    name: &str,
+    who: &AgentArgs,
+    budget: &BudgetArgs,
+    settings: &ClientSettings,
+) -> Result<ExplainToolResponse, Failure> {
+    let message = ExplainToolRequest {
+        namespace: settings.namespace.to_string(),
+        name: name.to_owned(),
+        agent_id: who.agent.clone(),
+        allowed_tools: who.allowed(),
+        label_selector: who.selector.clone(),
+        format: who.format(),
+        max_tools: budget.max_tools,
+        max_tokens: budget.max_tokens,
+    };
+    let reply = client::tools(settings).await?.explain_tool(request(message, CALL)).await;
+    Ok(reply.map_err(|status| Failure::call(&status))?.into_inner())
+}
+
 /// The answer in one sentence.
 fn headline(name: &str, agent: &str, reply: &ExplainToolResponse) -> String {
-    let who = match agent {
-        "" => "an agent without a policy".to_owned(),
-        agent => format!("agent '{agent}'"),
+    let who = print::who(agent);
+    let line = match reply.stages.iter().find(|stage| !stage.passed) {
+        None => format!("'{name}' is visible to {who}"),
+        // There is nothing that could be hidden.
+        Some(stage) if ["registered", "namespace"].contains(&stage.stage.as_str()) => stage.message.clone(),
+        Some(stage) => format!("'{name}' is hidden from {who} by {}: {}", stage.stage, why(stage)),
     };
-    match reply.stages.iter().find(|stage| !stage.passed) {
-        None => print::cell(&format!("'{name}' is visible to {who}")),
-        Some(stage) => {
-            let why = if stage.message.is_empty() { &stage.reason } else { &stage.message };
-            print::cell(&format!("'{name}' is hidden from {who} by {}: {why}", stage.stage))
-        }
-    }
+    clean(&line, MAX_LINE)
+}
+
+/// Why a stage judges as it does, in the best words that there are.
+fn why(stage: &ExplainedStage) -> &str {
+    if stage.message.is_empty() { &stage.reason } else { &stage.message }
+}
+
+/// Says why a list is empty: there is nothing, or one of the tools that there are, for an example, and what hides it.
+pub(super) async fn empty_list(
+    who: &AgentArgs,
+    budget: &BudgetArgs,
+    settings: &ClientSettings,
+) -> Result<(), Failure> {
+    let namespace = settings.namespace.to_string();
+    let nothing = format!("no tools for {} in namespace '{namespace}'", print::who(&who.agent));
+    let first = ListToolsRequest { namespace, page_size: 1, ..Default::default() };
+    let first = client::tools(settings).await?.list_tools(request(first, CALL)).await;
+    let first = first.map_err(|status| Failure::call(&status))?.into_inner().tools;
+    let Some(name) = first.into_iter().find_map(|tool| tool.spec).map(|spec| spec.name) else {
+        print::note(&format!("{nothing}: none is registered"));
+        return Ok(());
+    };
+    let explained = explanation(&name, who, budget, settings).await?;
+    let Some(stage) = explained.stages.iter().find(|stage| !stage.passed) else {
+        print::note(&nothing);
+        return Ok(());
+    };
+    let (stage, why) = (&stage.stage, why(stage));
+    print::note(&format!(
+        "{nothing}; '{name}', for one, is hidden by {stage}: {why}. 'toolpulse tools list --all' shows what is \
+         registered, 'toolpulse tools explain {name}', with the same flags, what hides it"
+    ));
+    Ok(())
 }
 
 fn row(stage: &ExplainedStage) -> Vec<String> {
     let passed = if stage.passed { "yes" } else { "NO" };
-    let since = stage.since.as_ref().map(ToString::to_string).unwrap_or_default();
+    let since = print::time(stage.since.as_ref());
     vec![stage.stage.clone(), passed.to_owned(), stage.reason.clone(), since, stage.message.clone()]
 }
 
@@ -145,7 +188,8 @@ pub(super) async fn search(args: SearchArgs, settings: &ClientSettings) -> Resul
             vec![tool.name, format!("{score:.2}"), tool.endpoint, print::short(description, SHORT)]
         })
         .collect();
-    print::table(&["NAME", "SCORE", "ENDPOINT", "DESCRIPTION"], &rows)
+    let none = format!("no tool that {} may use now fits", print::who(&args.who.agent));
+    print::table_or(&["NAME", "SCORE", "ENDPOINT", "DESCRIPTION"], &rows, &none)
 }
 
 /// Throws the switch of one tool.
@@ -170,6 +214,23 @@ pub(super) async fn switch(
     print::line(&print::cell(&format!("'{name}' is {what}")))
 }
 
+/// Approves the labels of one tool as they are.
+pub(super) async fn approve_labels(name: String, settings: &ClientSettings) -> Result<(), Failure> {
+    let message = ApproveToolLabelsRequest { namespace: settings.namespace.to_string(), name: name.clone() };
+    let reply = client::tools(settings).await?.approve_tool_labels(request(message, CALL)).await;
+    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    if settings.json {
+        return print::json(&json!({
+            "tool": reply.tool.as_ref().map(json::tool),
+            "epoch": reply.epoch,
+            "revision": reply.revision,
+        }));
+    }
+    let labels = reply.tool.and_then(|tool| tool.spec).map(|spec| print::labels(&spec.labels));
+    let labels = labels.unwrap_or_default();
+    print::line(&clean(&format!("the labels of '{name}' are approved: {labels}"), MAX_LINE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +244,14 @@ mod tests {
             message: message.to_owned(),
             since: None,
         };
+        for (missing, message) in [
+            ("registered", "no tool 'a' in namespace 'default'; did you mean 'b'?"),
+            ("namespace", "tool 'a' is in namespace 'other', not in 'default'"),
+        ] {
+            let stages = vec![stage(missing, false, "X", message)];
+            let reply = ExplainToolResponse { stages, ..Default::default() };
+            assert_eq!(headline("a", "bot", &reply), message);
+        }
         let mut reply = ExplainToolResponse { visible: true, ..Default::default() };
         reply.stages = vec![stage("registered", true, "", "")];
         assert_eq!(headline("a", "", &reply), "'a' is visible to an agent without a policy");

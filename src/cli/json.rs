@@ -1,6 +1,9 @@
 //! Messages as JSON: names as in the proto, enums by name, times as RFC 3339, durations as `1.5s`, unset as null.
 
-use std::fmt::Display;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Display,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -50,7 +53,12 @@ pub(super) fn tool(t: &Tool) -> Value {
         "status": t.status.as_ref().map(status),
         "windows": t.windows.as_ref().map(windows),
         "warnings": t.warnings.iter().map(warning).collect::<Vec<_>>(),
+        "approved_labels": t.approved_labels.as_ref().map(|approved| labels(&approved.labels)),
     })
+}
+
+fn labels(labels: &HashMap<String, String>) -> BTreeMap<&str, &str> {
+    labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()
 }
 
 pub(super) fn warning(w: &Warning) -> Value {
@@ -94,9 +102,6 @@ fn windows(w: &ProbeWindows) -> Value {
 }
 
 fn spec(s: &ToolSpec) -> Value {
-    let mut labels: Vec<_> = s.labels.iter().collect();
-    labels.sort();
-    let labels: Map<String, Value> = labels.into_iter().map(|(k, v)| (k.clone(), v.clone().into())).collect();
     json!({
         "name": s.name,
         "title": s.title,
@@ -106,7 +111,7 @@ fn spec(s: &ToolSpec) -> Value {
         "endpoint": s.endpoint,
         "annotations_json": s.annotations_json,
         "extra_json": s.extra_json,
-        "labels": labels,
+        "labels": labels(&s.labels),
         "probes": s.probes.iter().map(probe).collect::<Vec<_>>(),
         "interval": text(s.interval.as_ref()),
         "timeout": text(s.timeout.as_ref()),

@@ -135,7 +135,7 @@ async fn list(settings: &ClientSettings) -> Result<(), Failure> {
     }
     let header = ["AGENT", "DENY ALL", "ALLOWED", "DENIED", "LABELS", "MAX TOOLS", "ETAG"];
     let rows: Vec<Vec<String>> = policies.iter().map(row).collect();
-    print::table(&header, &rows)
+    print::table_or(&header, &rows, &format!("no policies in namespace '{}'", settings.namespace))
 }
 
 fn show(policy: &AgentPolicy, settings: &ClientSettings) -> Result<(), Failure> {

@@ -1,8 +1,12 @@
 //! What commands print: tables for people, JSON for scripts.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    collections::HashMap,
+    io::{self, IsTerminal, Write},
+};
 
 use comfy_table::{LineStyle, Table, TableStyle};
+use prost_types::Timestamp;
 use serde::Serialize;
 
 use super::Failure;
@@ -34,6 +38,21 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure
     line(&render(header, rows, io::stdout().is_terminal()))
 }
 
+/// Prints a table, or, where it has no rows, a remark on stderr: a script that reads the table finds nothing.
+pub(super) fn table_or(header: &[&str], rows: &[Vec<String>], none: &str) -> Result<(), Failure> {
+    if rows.is_empty() {
+        note(none);
+        return Ok(());
+    }
+    table(header, rows)
+}
+
+/// Prints a remark on stderr.
+pub(super) fn note(text: &str) {
+    // Nothing can be done where even stderr is gone.
+    let _ = writeln!(io::stderr(), "{}", clean(text, 2_000));
+}
+
 /// Prints a warning on stderr.
 pub(super) fn warn(text: &str) {
     // Nothing can be done where even stderr is gone.
@@ -57,6 +76,34 @@ pub(super) fn render(header: &[&str], rows: &[Vec<String>], terminal: bool) -> S
 pub(super) fn cell(text: &str) -> String {
     let text = clean(&text.replace(['\n', '\t'], " "), MAX_CELL);
     if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// A time for people, to the millisecond; empty where there is none.
+pub(super) fn time(time: Option<&Timestamp>) -> String {
+    let cut = |t: &Timestamp| Timestamp { nanos: t.nanos / 1_000_000 * 1_000_000, ..*t };
+    time.map(|t| cut(t).to_string()).unwrap_or_default()
+}
+
+/// A duration for people, to the millisecond, or, where it is less than one, to the microsecond; empty where there is none.
+pub(super) fn took(duration: Option<&prost_types::Duration>) -> String {
+    let Some(duration) = duration else { return String::new() };
+    let step = if duration.seconds == 0 && duration.nanos < 1_000_000 { 1_000 } else { 1_000_000 };
+    prost_types::Duration { nanos: duration.nanos / step * step, ..*duration }.to_string()
+}
+
+/// The agent of a sentence.
+pub(super) fn who(agent: &str) -> String {
+    match agent {
+        "" => "an agent without a policy".to_owned(),
+        agent => format!("agent '{agent}'"),
+    }
+}
+
+/// Labels, sorted, in one line.
+pub(super) fn labels(labels: &HashMap<String, String>) -> String {
+    let mut labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    labels.sort();
+    if labels.is_empty() { "none".to_owned() } else { labels.join(", ") }
 }
 
 /// The first `max` characters of the first line.
@@ -85,6 +132,23 @@ mod tests {
         assert_eq!(lines[0], "NAME      N     TEXT");
         assert!(lines.len() == 4 && lines[1].chars().all(|c| c == '─'), "{terminal}");
         assert_eq!(render(&["NAME"], &[], false), "NAME");
+    }
+
+    #[test]
+    fn times_end_at_the_millisecond() {
+        for (nanos, expected) in [
+            (0, "2026-01-02T03:04:05Z"),
+            (123_456_789, "2026-01-02T03:04:05.123Z"),
+            (999_999, "2026-01-02T03:04:05Z"),
+        ] {
+            assert_eq!(time(Some(&Timestamp { seconds: 1_767_323_045, nanos })), expected);
+        }
+        for (seconds, nanos, expected) in
+            [(0, 412_345, "0.000412s"), (0, 12_345_678, "0.012s"), (3, 1, "3s"), (0, 0, "0s")]
+        {
+            assert_eq!(took(Some(&prost_types::Duration { seconds, nanos })), expected);
+        }
+        assert_eq!((time(None), took(None)), (String::new(), String::new()));
     }
 
     #[test]

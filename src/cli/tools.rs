@@ -13,6 +13,7 @@ use super::{
     selection::{AgentArgs, BudgetArgs},
 };
 use crate::{
+    catalog::approve_command,
     config::ClientSettings,
     proto::v1::{
         GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse, ListToolsRequest,
@@ -61,6 +62,11 @@ pub enum ToolsCommand {
     },
     /// Show a tool again that was disabled
     Enable {
+        /// The tool's name
+        name: String,
+    },
+    /// Approve a tool's labels as they are now: agents' policies go by them from then on
+    ApproveLabels {
         /// The tool's name
         name: String,
     },
@@ -168,6 +174,7 @@ pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Res
         ToolsCommand::Explain(args) => explain::explain(*args, settings).await,
         ToolsCommand::Disable { name, message } => explain::switch(name, false, message, settings).await,
         ToolsCommand::Enable { name } => explain::switch(name, true, String::new(), settings).await,
+        ToolsCommand::ApproveLabels { name } => explain::approve_labels(name, settings).await,
         ToolsCommand::Probe { name } => probe(name, settings).await,
     }
 }
@@ -198,13 +205,22 @@ async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> 
     } else if settings.json {
         print::json(&available_json(&reply)?)?;
     } else {
-        print::table(&["NAME", "TOKENS", "ENDPOINT", "DESCRIPTION"], &available_rows(&reply)?)?;
+        let rows = available_rows(&reply)?;
+        if rows.is_empty() {
+            explain::empty_list(&args.who, &args.budget, settings).await?;
+        } else {
+            print::table(&["NAME", "TOKENS", "ENDPOINT", "DESCRIPTION"], &rows)?;
+        }
         if !reply.allowed_json.is_empty() {
             print::line(&format!("\nallowed now: {}", reply.allowed_json))?;
         }
         if args.hidden {
-            print::line("")?;
-            print::table(&["HIDDEN", "STAGE", "REASON", "MESSAGE"], &hidden_rows(&reply))?;
+            let rows = hidden_rows(&reply);
+            if !rows.is_empty() {
+                print::line("")?;
+            }
+            let none = "no tool is hidden that the agent may know of";
+            print::table_or(&["HIDDEN", "STAGE", "REASON", "MESSAGE"], &rows, none)?;
         }
     }
     if !reply.losses.is_empty() && !settings.json {
@@ -341,14 +357,18 @@ async fn list_all(selector: &str, settings: &ClientSettings) -> Result<(), Failu
     if settings.json {
         return print::json(&json!({"tools": tools.iter().map(json::tool).collect::<Vec<_>>()}));
     }
-    print::table(&["NAME", "VERDICT", "REASON", "SINCE", "OWNER", "MESSAGE"], &status_rows(&tools))
+    let none = match selector {
+        "" => format!("no tools in namespace '{}'", settings.namespace),
+        selector => format!("no tools with labels {selector} in namespace '{}'", settings.namespace),
+    };
+    print::table_or(&["NAME", "VERDICT", "REASON", "SINCE", "OWNER", "MESSAGE"], &status_rows(&tools), &none)
 }
 
 fn status_rows(tools: &[Tool]) -> Vec<Vec<String>> {
     let rows = tools.iter().map(|tool| {
         let name = tool.spec.as_ref().map(|s| s.name.clone()).unwrap_or_default();
         let status = tool.status.clone().unwrap_or_default();
-        let since = status.since.as_ref().map(ToString::to_string).unwrap_or_default();
+        let since = print::time(status.since.as_ref());
         vec![name, verdict(&status), status.reason, since, tool.owner.clone(), status.message]
     });
     rows.collect()
@@ -385,7 +405,7 @@ fn print_tool(tool: &Tool) -> Result<(), Failure> {
                 p.name.clone(),
                 json::verdict(p.verdict).trim_start_matches("VERDICT_").to_owned(),
                 json::outcome(p.outcome).trim_start_matches("PROBE_OUTCOME_").to_owned(),
-                p.last_probe_duration.as_ref().map(ToString::to_string).unwrap_or_default(),
+                print::took(p.last_probe_duration.as_ref()),
                 targets.get(&p.name).cloned().unwrap_or_default(),
                 p.message.clone(),
             ]
@@ -414,9 +434,19 @@ fn target(probe: &crate::proto::v1::ProbeSpec) -> (String, String) {
 fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
     let spec = tool.spec.clone().unwrap_or_default();
     let status = tool.status.clone().unwrap_or_default();
-    let time = |t: Option<&prost_types::Timestamp>| t.map(ToString::to_string).unwrap_or_default();
-    let mut labels: Vec<String> = spec.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    labels.sort();
+    let labels = if spec.labels.is_empty() { String::new() } else { print::labels(&spec.labels) };
+    let (approved, approve) = match &tool.approved_labels {
+        None => (String::new(), String::new()),
+        Some(approved) => (
+            format!("{}; policies ask for these as well", print::labels(&approved.labels)),
+            approve_command(&tool.namespace, &spec.name),
+        ),
+    };
+    let disabled = match (status.enabled, status.disabled_message.as_str()) {
+        (true, _) => String::new(),
+        (false, "") => "yes".to_owned(),
+        (false, message) => format!("yes: {message}"),
+    };
     let manifest = if tool.from_manifest { " (manifest)" } else { "" };
     let why = match status.message.is_empty() {
         true => status.reason.clone(),
@@ -429,14 +459,16 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
         ("owner", format!("{}{manifest}", tool.owner)),
         ("verdict", verdict(&status)),
         ("reason", why),
-        ("disabled", if status.enabled { String::new() } else { format!("yes {}", status.disabled_message) }),
-        ("since", time(status.since.as_ref())),
-        ("last success", time(status.last_success_time.as_ref())),
+        ("disabled", disabled),
+        ("since", print::time(status.since.as_ref())),
+        ("last success", print::time(status.last_success_time.as_ref())),
         ("generation", tool.generation.to_string()),
-        ("created", time(tool.create_time.as_ref())),
-        ("updated", time(tool.update_time.as_ref())),
+        ("created", print::time(tool.create_time.as_ref())),
+        ("updated", print::time(tool.update_time.as_ref())),
         ("endpoint", spec.endpoint),
-        ("labels", labels.join(", ")),
+        ("labels", labels),
+        ("approved", approved),
+        ("to approve", approve),
         ("input schema", spec.input_schema_json),
         ("output schema", spec.output_schema_json),
         ("annotations", spec.annotations_json),
@@ -504,7 +536,7 @@ fn run_row(run: &ProbeRun) -> Vec<String> {
         run.name.clone(),
         json::outcome(run.outcome).trim_start_matches("PROBE_OUTCOME_").to_owned(),
         run.reason.clone(),
-        run.duration.as_ref().map(ToString::to_string).unwrap_or_default(),
+        print::took(run.duration.as_ref()),
         run.address.clone(),
         run.message.clone(),
     ]

@@ -190,7 +190,7 @@ fn told(change: &Change) -> String {
     match change {
         Change::Gone(id) => format!("{} is gone", print::cell(id)),
         Change::Now(snapshot) => {
-            let at = snapshot.received_at.as_ref().map(ToString::to_string).unwrap_or_default();
+            let at = print::time(snapshot.received_at.as_ref());
             let stale = if snapshot.stale { "stale: " } else { "" };
             let text = crate::core::name::clean(&snapshot.text, usize::MAX);
             format!("{} {} {stale}{text}", print::cell(&at), print::cell(&snapshot.gateway_id))
