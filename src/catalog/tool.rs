@@ -142,7 +142,9 @@ impl CatalogTool {
         Changes {
             spec: !same && was.spec_hash != is.spec_hash,
             access: !same
-                && (was.spec.labels != is.spec.labels || was.approved != is.approved || was.owner != is.owner)
+                && (was.spec.labels != is.spec.labels
+                    || was.approved != is.approved
+                    || was.owner != is.owner)
                 || self.disabled != newer.disabled,
             flipped: self.is_available() != newer.is_available(),
             other: !same && was != is || !self.status.is_shown_as(&newer.status),

@@ -6,15 +6,15 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 use toolpulse::proto::{
     DESCRIPTORS,
     v1::{
-        AgentPolicy, ExplainToolRequest, GetAllowlistDiagnosticsRequest, ProbeSpec, ReportProbe,
-        SearchToolsRequest, probe_spec::Kind,
+        AgentPolicy, ExplainToolRequest, GetAllowlistDiagnosticsRequest, GetToolRequest, Position, ProbeSpec,
+        ReportProbe, SearchToolsRequest, WatchAvailableToolsRequest, probe_spec::Kind,
     },
 };
 
 use super::*;
 
 /// Methods for owners and operators, who see all there is: none of them is told which agent asks.
-const FOR_OPERATORS: [&str; 20] = [
+const FOR_OPERATORS: [&str; 21] = [
     "AgentPolicyService/DeleteAgentPolicy",
     "AgentPolicyService/GetAgentPolicy",
     "AgentPolicyService/ListAgentPolicies",
@@ -35,13 +35,15 @@ const FOR_OPERATORS: [&str; 20] = [
     "ToolRegistryService/ReportProbeResult",
     "ToolRegistryService/SetToolEnabled",
     "ToolRegistryService/UnregisterTools",
+    "ToolRegistryService/WatchTools",
 ];
 /// Methods that show tools to an agent: each is checked below.
-const FOR_AGENTS: [&str; 4] = [
+const FOR_AGENTS: [&str; 5] = [
     "ToolRegistryService/ExplainTool",
     "ToolRegistryService/GetAllowlistDiagnostics",
     "ToolRegistryService/ListAvailableTools",
     "ToolRegistryService/SearchTools",
+    "ToolRegistryService/WatchAvailableTools",
 ];
 /// Messages that are made for agents.
 const AGENTS_MESSAGES: [&str; 3] = ["AvailableTool", "HiddenTool", "ExplainedStage"];
@@ -132,6 +134,7 @@ async fn what_a_layer_hides_is_in_no_reply() {
         let ask =
             Ask { agent_id: "bot".into(), allowed_tools: names(request), label_selector: "team=x".into() };
         listed(&server, &ask, layer).await;
+        watched(&server, &ask, layer).await;
         found(&server, &ask, layer).await;
         explained(&server, &ask, layer).await;
         diagnosed(&server, &ask, layer).await;
@@ -172,6 +175,45 @@ async fn found(server: &Server, ask: &Ask, layer: Layer) {
     let reply = server.tools().search_tools(request).await.unwrap().into_inner();
     assert!(!reply.results.is_empty(), "{layer:?}");
     assert_eq!(names_it(&reply), layer == Layer::None, "{layer:?}");
+}
+
+/// A watch tells of it where a list would, from the start and after a change of it, live and resumed.
+async fn watched(server: &Server, ask: &Ask, layer: Layer) {
+    let request = |resume| WatchAvailableToolsRequest {
+        agent_id: ask.agent_id.clone(),
+        allowed_tools: ask.allowed_tools.clone(),
+        label_selector: ask.label_selector.clone(),
+        resume,
+        ..WatchAvailableToolsRequest::default()
+    };
+    let open =
+        async |resume| server.tools().watch_available_tools(request(resume)).await.unwrap().into_inner();
+    let mut live = open(None).await;
+    let first = live.message().await.unwrap().unwrap();
+    assert!(first.synced && first.upserts.iter().any(|t| t.name == "other_tool"), "{layer:?}");
+    assert_eq!(names_it(&first), layer == Layer::None, "{layer:?}");
+    let position = Position { epoch: first.epoch.clone(), revision: first.revision };
+
+    let before = server.tools().get_tool(GetToolRequest { name: NAME.into(), ..Default::default() }).await;
+    let before = before.unwrap().into_inner().tool.unwrap().spec.unwrap();
+    for spec in [ToolSpec { title: "changed".into(), ..before.clone() }, before] {
+        register(server, spec).await;
+    }
+    register(server, labelled("other_tool", &[("team", "x"), ("changed", "")])).await;
+    register(server, ToolSpec { title: "changed".into(), ..labelled("other_tool", &[("team", "x")]) }).await;
+    let told = loop {
+        let next = live.message().await.unwrap().unwrap();
+        if names_it(&next) || next.upserts.iter().any(|t| t.name == "other_tool") {
+            break names_it(&next);
+        }
+    };
+    assert!(!told || layer == Layer::None, "{layer:?}");
+    let resumed = open(Some(position)).await.message().await.unwrap().unwrap();
+    assert!(!resumed.reset && resumed.upserts.iter().any(|t| t.name == "other_tool"), "{layer:?}");
+    // That it does not work, an agent may know; so it may be told to forget it.
+    let told = matches!(layer, Layer::None | Layer::Availability);
+    assert_eq!(names_it(&resumed), told, "{layer:?}");
+    register(server, labelled("other_tool", &[("team", "x")])).await;
 }
 
 async fn explained(server: &Server, ask: &Ask, layer: Layer) {

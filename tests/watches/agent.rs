@@ -26,7 +26,10 @@ fn asks(format: SchemaFormat) -> WatchAvailableToolsRequest {
 }
 
 async fn policy(server: &InProc, policy: AgentPolicy) {
-    let request = SetAgentPolicyRequest { policy: Some(AgentPolicy { agent_id: "bot".into(), ..policy }) };
+    let request = SetAgentPolicyRequest {
+        policy: Some(AgentPolicy { agent_id: "bot".into(), ..policy }),
+        ..Default::default()
+    };
     AgentPolicyServiceClient::new(server.channel()).set_agent_policy(request).await.unwrap();
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use toolpulse::proto::v1::{
-    AgentPolicy, AllowedTools, DeleteAgentPolicyRequest, ProbeOutcome, SchemaFormat, SetAgentPolicyRequest,
-    ToolSpec, UnregisterToolsRequest, Visibility, WatchAvailableToolsRequest, WatchToolsRequest,
-    agent_policy_service_client::AgentPolicyServiceClient,
+    AgentPolicy, AllowedTools, ApproveToolLabelsRequest, DeleteAgentPolicyRequest, ProbeOutcome,
+    SchemaFormat, SetAgentPolicyRequest, ToolSpec, UnregisterToolsRequest, Visibility,
+    WatchAvailableToolsRequest, WatchToolsRequest, agent_policy_service_client::AgentPolicyServiceClient,
 };
 
 use crate::{
@@ -34,7 +34,14 @@ async fn mutate(server: &InProc, dice: &mut fastrand::Rng) {
             let request = UnregisterToolsRequest { names: vec![name.into()], ..Default::default() };
             server.tools().unregister_tools(request).await.unwrap();
         }
-        4 => drop(switch_if_there(server, name, dice.bool()).await),
+        4 => {
+            if server.try_get(name).await.is_ok() {
+                switch(server, name, dice.bool()).await;
+            }
+            let request = ApproveToolLabelsRequest { name: name.into(), ..Default::default() };
+            // There may be no such tool.
+            drop(server.tools().approve_tool_labels(request).await);
+        }
         5 => {
             let mut policies = AgentPolicyServiceClient::new(server.channel());
             if dice.bool() {
@@ -45,7 +52,7 @@ async fn mutate(server: &InProc, dice: &mut fastrand::Rng) {
                     max_tools: dice.u32(..4),
                     ..Default::default()
                 };
-                let request = SetAgentPolicyRequest { policy: Some(policy) };
+                let request = SetAgentPolicyRequest { policy: Some(policy), ..Default::default() };
                 policies.set_agent_policy(request).await.unwrap();
             } else {
                 let request = DeleteAgentPolicyRequest { agent_id: "bot".into(), ..Default::default() };
@@ -59,14 +66,6 @@ async fn mutate(server: &InProc, dice: &mut fastrand::Rng) {
             }
         }
     }
-}
-
-async fn switch_if_there(server: &InProc, name: &str, enabled: bool) -> bool {
-    let there = server.try_get(name).await.is_ok();
-    if there {
-        switch(server, name, enabled).await;
-    }
-    there
 }
 
 fn some_watch(dice: &mut fastrand::Rng) -> WatchAvailableToolsRequest {

@@ -26,6 +26,8 @@ pub(crate) struct Agent {
     pub(crate) position: Position,
     etag: String,
     allowed: String,
+    /// It comes back and has not caught up yet.
+    resuming: bool,
 }
 
 impl Agent {
@@ -34,10 +36,18 @@ impl Agent {
     }
 
     pub(crate) async fn try_open(server: &InProc, asked: WatchAvailableToolsRequest) -> Result<Self, Status> {
-        let stream = server.tools().watch_available_tools(asked.clone()).await?.into_inner();
+        Self::on(server.tools(), asked).await
+    }
+
+    pub(crate) async fn on(
+        mut client: ToolRegistryServiceClient<Channel>,
+        asked: WatchAvailableToolsRequest,
+    ) -> Result<Self, Status> {
+        let stream = client.watch_available_tools(asked.clone()).await?.into_inner();
         let position = asked.resume.clone().unwrap_or_default();
         Ok(Self {
             stream,
+            resuming: asked.resume.is_some(),
             asked,
             known: BTreeMap::new(),
             position,
@@ -72,9 +82,10 @@ impl Agent {
         }
         for tool in &message.upserts {
             let same = self.known.insert(tool.exposed_name.clone(), tool.clone()).as_ref() == Some(tool);
-            assert!(!same, "an unchanged state is sent again: {tool:?}");
+            assert!(!same || self.resuming, "an unchanged state is sent again: {tool:?}");
         }
         if message.synced {
+            self.resuming = false;
             let back = message.epoch == self.position.epoch && message.revision < self.position.revision;
             assert!(!back, "revisions never go back: {} after {:?}", message.revision, self.position);
             self.position = Position { epoch: message.epoch.clone(), revision: message.revision };
@@ -170,13 +181,16 @@ pub(crate) struct Operator {
     /// By name.
     pub(crate) known: BTreeMap<String, Tool>,
     pub(crate) position: Position,
+    /// It comes back and has not caught up yet.
+    resuming: bool,
 }
 
 impl Operator {
     pub(crate) async fn open(server: &InProc, asked: WatchToolsRequest) -> Self {
         let stream = server.tools().watch_tools(asked.clone()).await.unwrap().into_inner();
         let position = asked.resume.clone().unwrap_or_default();
-        Self { stream, asked, known: BTreeMap::new(), position }
+        let resuming = asked.resume.is_some();
+        Self { stream, asked, known: BTreeMap::new(), position, resuming }
     }
 
     pub(crate) async fn resume(self, server: &InProc) -> Self {
@@ -202,9 +216,10 @@ impl Operator {
         for tool in &message.upserts {
             let before = self.known.insert(tool.spec.as_ref().unwrap().name.clone(), tool.clone());
             let same = before.is_some_and(|before| shown(&before) == shown(tool));
-            assert!(!same, "an unchanged state is sent again: {tool:?}");
+            assert!(!same || self.resuming, "an unchanged state is sent again: {tool:?}");
         }
         if message.synced {
+            self.resuming = false;
             let back = message.epoch == self.position.epoch && message.revision < self.position.revision;
             assert!(!back, "revisions never go back: {} after {:?}", message.revision, self.position);
             self.position = Position { epoch: message.epoch.clone(), revision: message.revision };

@@ -109,7 +109,7 @@ async fn what_is_not_known_any_more_starts_over_in_the_same_stream() {
 
     // After a policy changed, what the reader could see then is not known.
     let policy = AgentPolicy { agent_id: "other".into(), deny_all: true, ..Default::default() };
-    let request = SetAgentPolicyRequest { policy: Some(policy) };
+    let request = SetAgentPolicyRequest { policy: Some(policy), ..Default::default() };
     AgentPolicyServiceClient::new(server.channel()).set_agent_policy(request).await.unwrap();
     let mut watch = watch.resume(&server).await;
     assert!(watch.batch().await[0].reset);
