@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// How long to try to connect.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How long a call may take that waits for nothing.
 pub(super) const CALL: Duration = Duration::from_secs(30);
 /// Largest reply: what ListAvailableTools gives at most, and some room.
-const MAX_REPLY: usize = 80 << 20;
+pub(super) const MAX_REPLY: usize = 80 << 20;
 /// A connection without an answer to this ping, within the time below, is dead.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);

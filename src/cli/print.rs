@@ -28,11 +28,6 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(&serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(e.to_string()))?)
 }
 
-/// Prints a value as JSON in one line, for streams.
-pub(super) fn json_line(value: &impl Serialize) -> Result<(), Failure> {
-    line(&serde_json::to_string(value).map_err(|e| Failure::Failed(e.to_string()))?)
-}
-
 /// Prints a table.
 pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
     line(&render(header, rows, io::stdout().is_terminal()))

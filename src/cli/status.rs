@@ -7,7 +7,10 @@ use super::{
     client::{self, CALL, request},
     json, print, report, watch,
 };
-use crate::{config::ClientSettings, proto::v1::GetGatewayStatusRequest};
+use crate::{
+    config::ClientSettings,
+    proto::v1::{GetGatewayStatusRequest, WatchGatewayStatusRequest},
+};
 
 pub(super) type StatusArgs = Client<StatusCommand>;
 
@@ -19,7 +22,7 @@ pub enum StatusCommand {
         /// The gateway's id; the only live one if left out
         id: Option<String>,
     },
-    /// Print each change of the status as it comes, until Ctrl-C
+    /// Show the status live: a table on a terminal, else a line for each change; until Ctrl-C
     Watch {
         /// Ids of gateways; all of the namespace if left out
         ids: Vec<String>,
@@ -31,9 +34,15 @@ pub enum StatusCommand {
 pub(super) async fn run(command: StatusCommand, settings: &ClientSettings) -> Result<(), Failure> {
     match command {
         StatusCommand::Get { id } => get(id.unwrap_or_default(), settings).await,
-        StatusCommand::Watch { ids } => watch::run(ids, settings).await,
+        StatusCommand::Watch { ids } => watch(ids, settings).await,
         StatusCommand::Report(args) => report::run(*args, settings).await,
     }
+}
+
+async fn watch(gateway_ids: Vec<String>, settings: &ClientSettings) -> Result<(), Failure> {
+    let namespace = settings.namespace.to_string();
+    let request = WatchGatewayStatusRequest { namespace, gateway_ids, resume: None };
+    watch::run(watch::Gateways { server: settings.server.clone(), request }, settings).await
 }
 
 async fn get(gateway_id: String, settings: &ClientSettings) -> Result<(), Failure> {

@@ -11,14 +11,15 @@ use super::{
     client::{self, CALL, request},
     explain, json, lint, print, register,
     selection::{AgentArgs, BudgetArgs},
+    watch::WatchArgs,
 };
 use crate::{
     catalog::approve_command,
     config::ClientSettings,
     proto::v1::{
-        GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse, ListToolsRequest,
-        ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus, UnregisterToolsRequest,
-        Visibility,
+        AvailableTool, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
+        ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus,
+        UnregisterToolsRequest, Visibility,
     },
 };
 
@@ -27,7 +28,7 @@ const PAGE: i32 = 1_000;
 /// Largest list of definitions: the most ListAvailableTools gives.
 const MAX_LIST_BYTES: u32 = 64 << 20;
 /// Characters of a description in a table.
-const SHORT: usize = 60;
+pub(super) const SHORT: usize = 60;
 
 pub(super) type ToolsArgs = Client<ToolsCommand>;
 
@@ -41,6 +42,8 @@ pub enum ToolsCommand {
         /// The tool's name
         name: String,
     },
+    /// Show the tools live: a table on a terminal, else a line for each change; until Ctrl-C
+    Watch(WatchArgs),
     /// Register the tools of files
     Register(register::RegisterArgs),
     /// Judge the tools of files, and say what each provider would get, without a server; exit code 1 if one is rejected, or
@@ -147,6 +150,16 @@ pub enum Seen {
     Stable,
 }
 
+impl Seen {
+    /// As the wire has it.
+    pub(super) fn to_proto(self) -> Visibility {
+        match self {
+            Self::Hide => Visibility::Hide,
+            Self::Stable => Visibility::Stable,
+        }
+    }
+}
+
 /// Which tools to unregister.
 #[derive(Clone, Debug, Args)]
 pub struct UnregisterArgs {
@@ -166,6 +179,7 @@ pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Res
         ToolsCommand::List(args) if args.all => list_all(&args.who.selector, settings).await,
         ToolsCommand::List(args) => list(args, settings).await,
         ToolsCommand::Get { name } => get(name, settings).await,
+        ToolsCommand::Watch(args) => args.run(settings).await,
         ToolsCommand::Register(args) => register::run(args, settings).await,
         // It needs no server; the command line runs it.
         ToolsCommand::Lint(_) => Ok(()),
@@ -180,17 +194,13 @@ pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Res
 }
 
 async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> {
-    let visibility = match args.visibility {
-        Seen::Hide => Visibility::Hide,
-        Seen::Stable => Visibility::Stable,
-    };
     let message = ListAvailableToolsRequest {
         namespace: settings.namespace.to_string(),
         agent_id: args.who.agent.clone(),
         allowed_tools: args.who.allowed(),
         label_selector: args.who.selector.clone(),
         format: args.who.format(),
-        visibility: visibility.into(),
+        visibility: args.visibility.to_proto().into(),
         max_tools: args.budget.max_tools,
         max_tokens: args.budget.max_tokens,
         include_hidden: args.hidden,
@@ -235,13 +245,26 @@ async fn list(args: ListArgs, settings: &ClientSettings) -> Result<(), Failure> 
 
 /// One tool of the list; the definition is not touched, so that numbers stay as their author wrote them.
 #[derive(Serialize)]
-struct Available<'a> {
+pub(super) struct Available<'a> {
     name: &'a str,
     exposed_name: &'a str,
     spec_hash: &'a str,
     token_estimate: u32,
     endpoint: &'a str,
     definition: &'a RawValue,
+}
+
+impl<'a> Available<'a> {
+    pub(super) fn new(tool: &'a AvailableTool, definition: &'a RawValue) -> Self {
+        Self {
+            name: &tool.name,
+            exposed_name: &tool.exposed_name,
+            spec_hash: &tool.spec_hash,
+            token_estimate: tool.token_estimate,
+            endpoint: &tool.endpoint,
+            definition,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -288,14 +311,8 @@ fn definitions<'a, T: serde::Deserialize<'a>>(
 
 fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_>, Failure> {
     let definitions = definitions::<&RawValue>(reply)?;
-    let tools = reply.tools.iter().zip(definitions).map(|(tool, definition)| Available {
-        name: &tool.name,
-        exposed_name: &tool.exposed_name,
-        spec_hash: &tool.spec_hash,
-        token_estimate: tool.token_estimate,
-        endpoint: &tool.endpoint,
-        definition,
-    });
+    let tools =
+        reply.tools.iter().zip(definitions).map(|(tool, definition)| Available::new(tool, definition));
     Ok(AvailableList {
         tools: tools.collect(),
         hidden: reply.hidden.iter().map(json::hidden).collect(),
@@ -314,16 +331,24 @@ fn available_json(reply: &ListAvailableToolsResponse) -> Result<AvailableList<'_
 
 fn available_rows(reply: &ListAvailableToolsResponse) -> Result<Vec<Vec<String>>, Failure> {
     let rows = reply.tools.iter().zip(definitions::<Value>(reply)?).map(|(tool, definition)| {
-        let inner = ["function", "toolSpec"].into_iter().find_map(|key| definition.get(key));
-        let function = inner.unwrap_or(&definition);
-        let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
         let name = match tool.exposed_name == tool.name {
             true => tool.name.clone(),
             false => format!("{} ({})", tool.name, tool.exposed_name),
         };
-        vec![name, tool.token_estimate.to_string(), tool.endpoint.clone(), print::short(description, SHORT)]
+        vec![
+            name,
+            tool.token_estimate.to_string(),
+            tool.endpoint.clone(),
+            print::short(description(&definition), SHORT),
+        ]
     });
     Ok(rows.collect())
+}
+
+/// The description in a definition of any form.
+pub(super) fn description(definition: &Value) -> &str {
+    let inner = ["function", "toolSpec"].into_iter().find_map(|key| definition.get(key));
+    inner.unwrap_or(definition).get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn hidden_rows(reply: &ListAvailableToolsResponse) -> Vec<Vec<String>> {
@@ -374,7 +399,7 @@ fn status_rows(tools: &[Tool]) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-fn verdict(status: &ToolStatus) -> String {
+pub(super) fn verdict(status: &ToolStatus) -> String {
     let name = json::verdict(status.verdict).trim_start_matches("VERDICT_");
     match (status.enabled, status.last_good) {
         (false, _) => format!("{name} (disabled)"),

@@ -10,6 +10,7 @@ mod log;
 mod settings;
 mod shutdown;
 mod standstill;
+mod watch;
 
 use std::process::Stdio;
 
