@@ -111,6 +111,12 @@ enum Change<T> {
     Allowed(String),
 }
 
+/// So many of them, in words.
+fn count(n: usize, plural: &str) -> String {
+    let noun = if n == 1 { plural.trim_end_matches('s') } else { plural };
+    format!("{n} {noun}")
+}
+
 /// Watches until Ctrl-C, until nobody reads the output, or until an error that no other try can help.
 pub(super) async fn run<S: Source>(source: S, settings: &ClientSettings) -> Result<(), Failure> {
     // A server that was never there is a wrong address; one that goes away comes back.

@@ -173,7 +173,7 @@ async fn a_piped_watch_tells_changes_and_outlives_its_server() {
     front.now(&server);
     // The whole state came again, and none of it was news.
     assert!(all.synced().await.ends_with(": 2 tools"));
-    assert!(agent.synced().await.ends_with(": 1 tools"));
+    assert!(agent.synced().await.ends_with(": 1 tool"));
     let file = tools(&files, &target, &["new"]);
     command(&server, &format!("tools register {file}")).await;
     assert_eq!(all.next().await, "+ new AVAILABLE");

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use tokio::{io::Interest, net::unix::pipe::Sender, sync::mpsc::Receiver, task::spawn_blocking};
 
-use super::{Change, Event, Item};
+use super::{Change, Event, Item, count};
 use crate::cli::{Failure, print};
 
 /// Writes a line for each change, each state at once.
@@ -46,7 +46,10 @@ impl Lines {
                         }
                     }
                     if is_first {
-                        print::note(&format!("synced at revision {revision}: {} {}", self.count, T::PLURAL));
+                        print::note(&format!(
+                            "synced at revision {revision}: {}",
+                            count(self.count, T::PLURAL)
+                        ));
                     }
                 }
                 Some(Event::Cut { why, wait }) => {

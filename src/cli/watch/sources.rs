@@ -77,8 +77,15 @@ impl Source for Gateways {
 }
 
 impl Item for GatewaySnapshot {
-    const COLUMNS: &'static [Column] =
-        &[Column::new("GATEWAY", 16, 0), Column::new("RECEIVED", 20, 2), Column::new("STATUS", 16, 1)];
+    const COLUMNS: &'static [Column] = &[
+        Column::new("GATEWAY", 16, 0),
+        Column::new("RUN", 12, 1),
+        Column::new("QUEUED", 6, 3),
+        Column::new("SESSIONS", 8, 4),
+        Column::new("DEGRADED", 20, 2),
+        Column::new("RECEIVED", 20, 6),
+        Column::new("DETAIL", 16, 5),
+    ];
     const PLURAL: &'static str = "gateways";
 
     fn is_same(&self, before: &Self) -> bool {
@@ -90,11 +97,25 @@ impl Item for GatewaySnapshot {
     }
 
     fn cells(&self) -> Vec<String> {
-        vec![time(self.received_at), status_text(self)]
+        let received = time(self.received_at);
+        let Some(status) = &self.status else {
+            let run = if self.error.is_empty() { "stale" } else { "error" };
+            let why = if self.error.is_empty() { &self.text } else { &self.error };
+            return [run, "", "", "", &received, why].map(str::to_owned).to_vec();
+        };
+        let degraded: Vec<_> = status.degraded.iter().map(|d| format!("{}: {}", d.owner, d.reason)).collect();
+        vec![
+            if self.stale { format!("{} (stale)", status.run) } else { status.run.clone() },
+            status.queued.to_string(),
+            status.active_sessions.to_string(),
+            degraded.join(", "),
+            received,
+            status.detail.clone(),
+        ]
     }
 
     fn is_urgent(&self) -> bool {
-        self.stale || !self.error.is_empty()
+        self.stale || !self.error.is_empty() || self.status.as_ref().is_some_and(|s| !s.degraded.is_empty())
     }
 
     fn json(&self) -> Result<String, Failure> {
@@ -307,7 +328,7 @@ mod tests {
     use prost_types::{Duration, Timestamp};
 
     use super::*;
-    use crate::proto::v1::{ProbeStatus, ToolSpec};
+    use crate::proto::v1::{DegradedOwner, GatewayStatus, ProbeStatus, ToolSpec};
 
     fn at(seconds: i64) -> Option<Timestamp> {
         Some(Timestamp { seconds, nanos: 5 })
@@ -327,6 +348,22 @@ mod tests {
         assert_eq!((snapshot.line().as_str(), snapshot.is_urgent()), ("- x", false));
         let before = GatewaySnapshot { received_at: at(1), ..snapshot.clone() };
         assert!(!snapshot.is_same(&before), "a report is told");
+    }
+
+    #[test]
+    fn rows_of_gateways() {
+        let degraded = DegradedOwner { owner: "capability:a".to_owned(), reason: "down".to_owned() };
+        let status = GatewayStatus { run: "busy".to_owned(), degraded: vec![degraded], ..Default::default() };
+        let mut snapshot = GatewaySnapshot { status: Some(status), ..Default::default() };
+        assert_eq!(snapshot.cells(), ["busy", "0", "0", "capability:a: down", "", ""]);
+        assert!(snapshot.is_urgent());
+        snapshot.stale = true;
+        assert_eq!(snapshot.cells()[0], "busy (stale)");
+        (snapshot.status, snapshot.text) = (None, "nothing was heard".to_owned());
+        assert_eq!(snapshot.cells(), ["stale", "", "", "", "", "nothing was heard"]);
+        (snapshot.stale, snapshot.error) = (false, "no answer".to_owned());
+        assert_eq!(snapshot.cells(), ["error", "", "", "", "", "no answer"]);
+        assert!(snapshot.is_urgent());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::count;
 use crate::cli::print::cell;
 
 /// Between two columns.
@@ -95,7 +96,7 @@ impl Frame<'_> {
             Link::Connecting => "reconnecting".to_owned(),
         }];
         if self.revision > 0 {
-            parts.push(format!("{} {}", self.rows.len(), self.plural));
+            parts.push(count(self.rows.len(), self.plural));
             parts.push(format!("revision {}", self.revision));
         }
         parts.extend(self.changed.map(|ago| format!("last change {} ago", rough(ago))));
