@@ -202,8 +202,8 @@ mod tests {
 
         screen.take::<Thing>(Event::Cut { why: "cut".to_owned(), wait: Duration::from_secs(4) });
         tokio::time::advance(Duration::from_millis(1_500)).await;
-        let state = "reconnecting in 3 s (cut), 3 things, revision 3";
-        assert_eq!(drawn(&mut screen), [&["things", state][..], &table].concat());
+        let state = "reconnecting in 3 s, 3 things, revision 3";
+        assert_eq!(drawn(&mut screen), [&["things", state, "cut"][..], &table[1..]].concat());
         screen.take::<Thing>(Event::Connecting);
         assert_eq!(drawn(&mut screen)[1], "reconnecting, 3 things, revision 3");
 

@@ -68,12 +68,18 @@ impl Frame<'_> {
     pub(super) fn lines(&self, size: Size) -> Vec<String> {
         let mut lines = vec![self.title.to_owned(), self.state()];
         let below = if self.allowed.is_empty() { 0 } else { 1 };
-        if self.revision > 0 {
-            // An empty line, the titles and what is below the rows.
+        let why = match self.link {
+            Link::Cut { why, .. } => Some(cell(why)),
+            _ => None,
+        };
+        if self.revision == 0 {
+            lines.extend(why);
+        } else {
+            // The line above the table, the titles, and what is below the rows.
             let room = size.height.saturating_sub(lines.len() + 2 + below);
             let shown = if self.rows.len() <= room { self.rows.len() } else { room.saturating_sub(1) };
             let more = self.rows.len() - shown;
-            lines.push(String::new());
+            lines.push(why.unwrap_or_default());
             lines.extend(table(self.columns, &self.rows[..shown], size.width));
             if more > 0 {
                 lines.push(format!("and {more} more"));
@@ -90,9 +96,7 @@ impl Frame<'_> {
         let mut parts = vec![match self.link {
             Link::Waiting => "waiting for the first state".to_owned(),
             Link::Live => "live".to_owned(),
-            Link::Cut { why, left } => {
-                format!("reconnecting in {} s ({})", left.as_secs_f64().ceil(), cell(why))
-            }
+            Link::Cut { left, .. } => format!("reconnecting in {} s", left.as_secs_f64().ceil()),
             Link::Connecting => "reconnecting".to_owned(),
         }];
         if self.revision > 0 {
@@ -308,14 +312,23 @@ and 2 more
             [
                 "waiting for the first state",
                 "live, 3 tools, revision 7",
-                "reconnecting in 2 s (cut early (UNAVAILABLE)), 3 tools, revision 7, last change…",
+                "reconnecting in 2 s, 3 tools, revision 7, last change 1 min ago",
                 "reconnecting, 3 tools, revision 7, last change 5 h ago",
                 "live, 3 tools, revision 7, last change 3 d ago",
             ]
         );
+        let text = frame_of(&cut, 80, 24, |_| {});
+        assert_eq!(
+            text.lines().nth(3),
+            Some("cut early (UNAVAILABLE)"),
+            "above the table, which stays: {text}"
+        );
+        assert_eq!(text.lines().nth(5).map(|line| &line[..12]), Some("send_message"));
         let allowed = frame(80, 24, |frame| frame.allowed = "[\"clock\"]");
         assert!(allowed.ends_with("\nallowed now: [\"clock\"]\n"), "{allowed}");
         let waiting = frame(80, 24, |frame| frame.revision = 0);
         assert_eq!(waiting.trim().lines().count(), 2, "no table before the first state");
+        let waiting = frame_of(&cut, 80, 24, |frame| frame.revision = 0);
+        assert_eq!(waiting.trim().lines().last(), Some("cut early (UNAVAILABLE)"));
     }
 }
