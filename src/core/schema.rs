@@ -6,7 +6,7 @@ pub mod refs;
 pub mod tree;
 pub mod walk;
 
-use std::{collections::HashSet, fmt};
+use std::{borrow::Cow, collections::HashSet, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -172,19 +172,19 @@ pub fn members(json: &str) -> Vec<Member<'_>> {
 }
 
 /// Where the walk is, and what it met.
-struct Walk<'b> {
+struct Walk<'b, 'de> {
     budget: &'b mut Budget,
-    path: Vec<Step>,
+    path: Vec<Step<'de>>,
     /// A fault that serde_json doesn't know of.
     fault: Option<String>,
 }
 
-enum Step {
-    Key(String),
+enum Step<'de> {
+    Key(Cow<'de, str>),
     Index(usize),
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn refuse<E: serde::de::Error>(&mut self, message: String) -> E {
         let error = E::custom(&message);
         self.fault = Some(message);
@@ -193,12 +193,64 @@ impl Walk<'_> {
 }
 
 /// One value, `depth` levels below the root.
-struct Node<'w, 'b> {
-    walk: &'w mut Walk<'b>,
+struct Node<'w, 'b, 'de> {
+    walk: &'w mut Walk<'b, 'de>,
     depth: usize,
 }
 
-impl Node<'_, '_> {
+/// Objects with more members than this get an index.
+const WIDE: usize = 16;
+
+/// The keys of one object so far.
+#[derive(Default)]
+struct Keys<'de> {
+    few: Vec<Cow<'de, str>>,
+    many: HashSet<Cow<'de, str>>,
+}
+
+impl<'de> Keys<'de> {
+    /// False if it is there already.
+    fn add(&mut self, key: Cow<'de, str>) -> bool {
+        if self.few.len() < WIDE {
+            let new = !self.few.contains(&key);
+            self.few.push(key);
+            return new;
+        }
+        if self.many.is_empty() {
+            self.many.extend(self.few.iter().cloned());
+        }
+        self.many.insert(key)
+    }
+}
+
+/// A key, as a slice of the text where it has no escapes.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, key: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(key.to_owned()))
+    }
+}
+
+impl Node<'_, '_, '_> {
     /// Steps into an array or object.
     fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
         self.depth += 1;
@@ -209,7 +261,7 @@ impl Node<'_, '_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+impl<'de> DeserializeSeed<'de> for Node<'_, '_, 'de> {
     type Value = Kind;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Kind, D::Error> {
@@ -217,7 +269,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_, '_> {
+impl<'de> Visitor<'de> for Node<'_, '_, 'de> {
     type Value = Kind;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -264,13 +316,12 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Kind, A::Error> {
         self.enter()?;
-        let mut keys = HashSet::new();
-        while let Some(key) = map.next_key::<String>()? {
+        let mut keys = Keys::default();
+        while let Some(key) = map.next_key_seed(Key)? {
             self.walk.path.push(Step::Key(key.clone()));
-            if keys.contains(&key) {
+            if !keys.add(key.clone()) {
                 return Err(self.walk.refuse(format!("the object has the key {} twice", quote(&key))));
             }
-            keys.insert(key);
             map.next_value_seed(Node { walk: self.walk, depth: self.depth })?;
             self.walk.path.pop();
         }
@@ -278,7 +329,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     }
 }
 
-impl Node<'_, '_> {
+impl Node<'_, '_, '_> {
     fn count<E: serde::de::Error>(self, kind: Kind) -> Result<Kind, E> {
         match self.walk.budget.nodes.checked_sub(1) {
             Some(left) => {
@@ -301,7 +352,7 @@ fn syntax(error: &serde_json::Error) -> String {
 }
 
 /// The path as a JSON pointer, fit for an error: keys can be as long as the text and hold anything.
-fn pointer(path: &[Step]) -> String {
+fn pointer(path: &[Step<'_>]) -> String {
     let whole = path.iter().fold(String::new(), |pointer, step| match step {
         Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         Step::Index(index) => format!("{pointer}/{index}"),

@@ -3,7 +3,7 @@
 use super::{
     inline::{Stuck, inline_root},
     merge::merge_all,
-    rule::{FLAGS, Place},
+    rule::{FLAGS, MAX_LOSSES, Place},
 };
 use crate::core::schema::{
     lint::{allowed_types, fits},
@@ -18,7 +18,7 @@ const MAX_PARAMETER: usize = 64;
 /// `$schema` goes: what follows from it is written out by [`modernise`].
 pub(super) fn drop_dialect(place: &mut Place<'_, '_>) {
     let Some(declared) = place.object().and_then(|object| object.remove("$schema")) else { return };
-    if declared.str().is_some_and(|uri| uri.contains("/draft-0")) {
+    if place.is_root() && declared.str().is_some_and(|uri| uri.contains("/draft-0")) {
         // Only as long as no reference leads into what is dropped.
         let mut without = place.schema.clone();
         drop_idle_siblings(&mut without, true);
@@ -135,6 +135,9 @@ pub(super) fn root_reference(place: &mut Place<'_, '_>) {
 
 /// A root that is a reference to nowhere, or to itself.
 pub(super) fn root_reference_stuck(place: &mut Place<'_, '_>) {
+    if place.object().is_none_or(|object| !object.has("$ref")) {
+        return;
+    }
     match inline_root(&mut place.schema.clone()) {
         Ok(_) => {}
         Err(Stuck::Dangling(at)) => place.hit_pointer(at, "the reference points to nothing in this schema"),
@@ -220,17 +223,20 @@ pub(super) fn boolean_schemas(place: &mut Place<'_, '_>) {
     let mut changed = Vec::new();
     let Some(object) = place.object() else { return };
     for slot in Slot::of(object) {
-        let keyword = slot.keyword(object).to_owned();
-        let Some(inner @ Json::Literal(_)) = slot.get_mut(object) else { continue };
-        if FLAGS.contains(&keyword.as_str()) {
+        if !matches!(slot.get(object), Some(Json::Literal(_))) || FLAGS.contains(&slot.keyword(object)) {
             continue;
         }
+        let keyword = slot.keyword(object).to_owned();
+        let Some(inner) = slot.get_mut(object) else { continue };
         *inner = Json::Object(if inner.is("false") {
             Object(vec![(Text::new("not"), Json::Object(Object::default()))])
         } else {
             Object::default()
         });
-        changed.push(keyword);
+        // One hit for each place, but no more than are told.
+        if changed.len() <= MAX_LOSSES {
+            changed.push(keyword);
+        }
     }
     for keyword in changed {
         place.hit_at(&keyword, "true and false written as schemas");
@@ -240,8 +246,9 @@ pub(super) fn boolean_schemas(place: &mut Place<'_, '_>) {
 /// An array says what it holds, if only `{}`.
 pub(super) fn array_items(place: &mut Place<'_, '_>) {
     if let Some(object) = place.object()
-        && allowed_types(object).contains(&"array")
+        && object.has("type")
         && !object.has("items")
+        && allowed_types(object).contains(&"array")
     {
         object.set("items", Json::Object(Object::default()));
         place.hit_at("items", "added");
@@ -251,11 +258,9 @@ pub(super) fn array_items(place: &mut Place<'_, '_>) {
 /// An enum none of whose values fits the type: no argument would be right.
 pub(super) fn enum_without_fit(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
+    let Some(values) = object.get("enum").and_then(Json::array) else { return };
     let types = allowed_types(object);
-    if let Some(values) = object.get("enum").and_then(Json::array)
-        && !types.is_empty()
-        && !values.iter().any(|value| fits(value, &types))
-    {
+    if !types.is_empty() && !values.iter().any(|value| fits(value, &types)) {
         place.hit_at("enum", "none of its values is of the type that stands beside it");
     }
 }
@@ -263,6 +268,9 @@ pub(super) fn enum_without_fit(place: &mut Place<'_, '_>) {
 /// Values of an enum that no argument can have, as the type rules them out.
 pub(super) fn enum_outside_type(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
+    if !object.has("enum") {
+        return;
+    }
     let types: Vec<String> = allowed_types(object).into_iter().map(str::to_owned).collect();
     let types: Vec<&str> = types.iter().map(String::as_str).collect();
     let Some(Json::Array(values)) = object.get_mut("enum") else { return };

@@ -77,6 +77,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "IMPLIED_TYPE", at: At::Each, effect: Effect::Convert, apply: values::implied_type },
     // A union beside properties only says which of them go together.
     Rule { id: "CONDITION", at: At::Each, effect: Effect::Lossy, apply: unions::condition },
+    // Ours: what the next rules add is bounded.
+    Rule { id: "EXPANSION_LIMIT", at: At::Root, effect: Effect::Omit, apply: values::expansion },
     // No tuples, and an array says what it holds.
     Rule { id: "TUPLE", at: At::Each, effect: Effect::Lossy, apply: values::tuple },
     Rule { id: "ARRAY_ITEMS", at: At::Each, effect: Effect::Convert, apply: values::array_items },
@@ -94,7 +96,7 @@ pub(super) const RULES: &[Rule] = &[
     // containers/kubernetes-mcp-server#340: "should be non-empty for OBJECT type". What can't be said is left out where it may
     // be; where it is required, the tool is.
     Rule { id: "INEXPRESSIBLE", at: At::Root, effect: Effect::Omit, apply: unions::inexpressible },
-    Rule { id: "EMPTY_OBJECT", at: At::Root, effect: Effect::Lossy, apply: unions::leave_out },
+    Rule { id: "EMPTY_OBJECT", at: At::Root, effect: Effect::Lossy, apply: unions::left_out },
     // "required[0]: property is not defined".
     Rule { id: "REQUIRED_UNKNOWN", at: At::Each, effect: Effect::Lossy, apply: values::required_unknown },
     // lambda-alpha-labs/Graphenium#37: "When using any_of, it must be the only field set".
@@ -164,15 +166,16 @@ fn no_properties(place: &mut Place<'_, '_>) {
 /// All that is left and not known: told in the description, as Anthropic's SDK does with bounds.
 fn unknown_keywords(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
+    if object.0.iter().all(|(key, _)| KNOWN.contains(&key.value())) {
+        return;
+    }
     let (known, unknown): (Vec<_>, Vec<_>) =
         std::mem::take(&mut object.0).into_iter().partition(|(key, _)| KNOWN.contains(&key.value()));
     object.0 = known;
-    for (key, value) in unknown {
-        let Some(object) = place.object() else { return };
-        // Annotations and small bounds help the model as a text; a schema would not.
-        if !matches!(value, Json::Object(_)) {
-            tell(object, key.value(), &value);
-        }
+    // Annotations and small bounds help the model as a text; a schema would not.
+    let helpful = unknown.iter().filter(|(_, value)| value.object().is_none());
+    tell(object, helpful.filter_map(|(key, value)| told(key.value(), value)));
+    for (key, _) in unknown {
         place.hit_at(key.value(), "this format has no such keyword");
     }
 }
@@ -184,18 +187,28 @@ fn parameter_names(place: &mut Place<'_, '_>) {
     });
 }
 
-/// Adds to a description what the schema can't say: `(multipleOf: 5)`.
-fn tell(object: &mut Object<'_>, keyword: &str, value: &Json<'_>) {
+/// What a schema can't say, for its description: `(multipleOf: 5)`. None if it is long.
+fn told(keyword: &str, value: &Json<'_>) -> Option<String> {
     /// Longest value that is told, in bytes.
     const MAX_TOLD: usize = 200;
-    let value = value.to_text();
-    if value.len() > MAX_TOLD {
+    (value.bytes(MAX_TOLD) <= MAX_TOLD)
+        .then(|| value.to_text())
+        .filter(|value| value.len() <= MAX_TOLD)
+        .map(|value| format!("({keyword}: {value})"))
+}
+
+/// Adds to a description what was [`told`].
+fn tell(object: &mut Object<'_>, told: impl IntoIterator<Item = String>) {
+    let mut told = told.into_iter().peekable();
+    if told.peek().is_none() {
         return;
     }
-    let told = format!("({keyword}: {value})");
-    let text = match object.get("description").and_then(Json::str) {
-        Some(text) if !text.is_empty() => format!("{text} {told}"),
-        _ => told,
-    };
+    let mut text = object.get("description").and_then(Json::str).unwrap_or_default().to_owned();
+    for one in told {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&one);
+    }
     object.set("description", Json::text(text));
 }

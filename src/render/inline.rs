@@ -1,18 +1,27 @@
 //! References replaced by what they point to.
 
-use std::collections::HashMap;
+mod cycle;
+
+use std::collections::{HashMap, HashSet};
 
 use super::merge::merge;
 use crate::core::schema::{
+    self,
     refs::Targets,
-    tree::{Json, Object},
-    walk::{Path, Slot},
+    tree::{Json, Object, Text},
+    walk::{Path, Slot, own_size},
 };
 
 /// Most values of a schema once all its references are replaced.
 pub(super) const MAX_NODES: usize = 10_000;
+/// Most bytes of a schema once all its references are replaced: few values can be long texts, which references repeat.
+pub(super) const MAX_BYTES: usize = 4 * schema::MAX_BYTES;
 /// Most levels of schemas inside each other once all references are replaced.
 const MAX_LEVELS: usize = 64;
+/// Most references that lead to one another before there is a schema: each is a step deeper into the stack.
+const MAX_STEPS: usize = 256;
+/// Most values that are copied to find out whether what stands beside a reference can be merged with its target.
+const MAX_COPIED: usize = 5 * MAX_NODES;
 
 /// Keywords beside a reference that take nothing away from what it points to.
 const REMARKS: [&str; 4] = ["$comment", "$ref", "description", "title"];
@@ -38,10 +47,13 @@ pub(super) fn has_references(schema: &Json<'_>) -> bool {
 /// The schema without references. Its definitions stay; they may hold some that nothing uses.
 ///
 /// # Errors
-/// The first reference that can't be replaced.
+/// A reference that leads back to itself, if there is one; else the first that can't be replaced.
 pub(super) fn inlined<'a>(root: &Json<'a>) -> Result<Json<'a>, Stuck> {
-    let mut inliner =
-        Inliner { targets: Targets::of(root), least: HashMap::new(), open: Vec::new(), nodes: 0, levels: 0 };
+    let mut targets = Targets::of(root);
+    if let Some(at) = cycle::find(root, &mut targets) {
+        return Err(Stuck::Recursive(at));
+    }
+    let mut inliner = Inliner::of(targets);
     let mut whole = root.clone();
     if let Json::Object(object) = &mut whole {
         object.remove("$defs");
@@ -57,7 +69,7 @@ pub(super) fn inlined<'a>(root: &Json<'a>) -> Result<Json<'a>, Stuck> {
 /// The reference can't be replaced.
 pub(super) fn inline_root(root: &mut Json<'_>) -> Result<Option<Vec<String>>, Stuck> {
     let mut lost: Option<Vec<String>> = None;
-    let mut known = Vec::new();
+    let mut known = HashSet::new();
     loop {
         let Some(reference) =
             root.object().and_then(|o| o.get("$ref")).and_then(Json::str).map(str::to_owned)
@@ -66,10 +78,12 @@ pub(super) fn inline_root(root: &mut Json<'_>) -> Result<Option<Vec<String>>, St
         };
         let target = Targets::of(root).find(&reference).cloned();
         let Some(Json::Object(target)) = target else { return Err(Stuck::Dangling("/$ref".to_owned())) };
-        if known.contains(&reference) || reference == "#" {
+        if reference == "#" || !known.insert(reference) {
             return Err(Stuck::Recursive("/$ref".to_owned()));
         }
-        known.push(reference);
+        if known.len() > MAX_STEPS {
+            return Err(Stuck::TooLarge("/$ref".to_owned()));
+        }
         if let Some(object) = root.object_mut() {
             object.remove("$ref");
             lost.get_or_insert_default().extend(merge(object, target));
@@ -79,15 +93,21 @@ pub(super) fn inline_root(root: &mut Json<'_>) -> Result<Option<Vec<String>>, St
 
 struct Inliner<'t, 'a> {
     targets: Targets<'t, 'a>,
-    /// How many values stand at least for a reference once it is replaced; none while that is being counted.
-    least: HashMap<&'t str, Option<usize>>,
-    /// The references that are being replaced, outer ones first.
-    open: Vec<String>,
+    /// How many values stand at least for a target in place of its reference; none while that is being counted.
+    least: HashMap<*const Json<'a>, Option<usize>>,
+    /// How many references are being replaced inside each other.
+    open: usize,
     nodes: usize,
+    bytes: usize,
     levels: usize,
+    copied: usize,
 }
 
 impl<'t, 'a> Inliner<'t, 'a> {
+    fn of(targets: Targets<'t, 'a>) -> Self {
+        Self { targets, least: HashMap::new(), open: 0, nodes: 0, bytes: 0, levels: 0, copied: 0 }
+    }
+
     fn schema(&mut self, schema: Json<'a>, path: &mut Path) -> Result<Json<'a>, Stuck> {
         let Json::Object(mut object) = schema else { return Ok(schema) };
         if object.has("$dynamicRef") || object.has("$recursiveRef") {
@@ -98,15 +118,17 @@ impl<'t, 'a> Inliner<'t, 'a> {
                 let target = self.target(&reference, path)?;
                 let target = self.schema(target, path)?;
                 // What stands beside the reference is not part of what it points to, and may use it once more.
-                self.open.pop();
+                self.open -= 1;
                 Some(target)
             }
             None => None,
         };
         // What is inside of this schema is counted when it is reached.
-        self.nodes += own_nodes(&object);
+        let (nodes, bytes) = own_size(&object);
+        self.nodes += nodes;
+        self.bytes += bytes;
         self.levels += 1;
-        if self.nodes > MAX_NODES || self.levels > MAX_LEVELS {
+        if self.nodes > MAX_NODES || self.bytes > MAX_BYTES || self.levels > MAX_LEVELS {
             return Err(Stuck::TooLarge(path.shown()));
         }
         for slot in Slot::of(&object) {
@@ -121,12 +143,9 @@ impl<'t, 'a> Inliner<'t, 'a> {
         self.levels -= 1;
         match target {
             // What the annotations of both say apart, the place itself knows better; the rest must hold together.
-            Some(Json::Object(target)) => merge_or_all_of(&mut object, target),
+            Some(Json::Object(target)) => self.join(&mut object, target, path)?,
             Some(target) if target.is("false") => {
-                object = Object(vec![(
-                    crate::core::schema::tree::Text::new("not"),
-                    Json::Object(Object::default()),
-                )]);
+                object = Object(vec![(Text::new("not"), Json::Object(Object::default()))]);
             }
             _ => {}
         }
@@ -135,17 +154,42 @@ impl<'t, 'a> Inliner<'t, 'a> {
 
     fn target(&mut self, reference: &Json<'_>, path: &Path) -> Result<Json<'a>, Stuck> {
         let reference = reference.str().ok_or_else(|| Stuck::Dangling(path.at("$ref")))?;
-        if self.open.iter().any(|open| open == reference) || reference == "#" {
-            return Err(Stuck::Recursive(path.at("$ref")));
-        }
         let found = self.targets.find(reference).filter(|_| !self.targets.nested_ids);
         let target = found.ok_or_else(|| Stuck::Dangling(path.at("$ref")))?;
         // What would grow over the bound is not begun.
-        if self.nodes + self.least(target, 0).unwrap_or(1) > MAX_NODES {
+        if self.open >= MAX_STEPS || self.nodes + self.least_of(target, 0).unwrap_or(1) > MAX_NODES {
             return Err(Stuck::TooLarge(path.at("$ref")));
         }
-        self.open.push(reference.to_owned());
+        self.open += 1;
         Ok(target.clone())
+    }
+
+    /// Merges; what can't be merged stays side by side in an `allOf`.
+    fn join(&mut self, object: &mut Object<'a>, target: Object<'a>, path: &Path) -> Result<(), Stuck> {
+        if object.0.is_empty() {
+            *object = target;
+            return Ok(());
+        }
+        // Remarks alone never fail to merge.
+        if object.0.iter().all(|(key, _)| REMARKS.contains(&key.value())) {
+            merge(object, target);
+            return Ok(());
+        }
+        let nodes = |object: &Object<'_>| object.0.iter().map(|(_, value)| value.nodes(MAX_NODES)).sum::<usize>();
+        self.copied += nodes(object) + nodes(&target);
+        if self.copied > MAX_COPIED {
+            return Err(Stuck::TooLarge(path.at("$ref")));
+        }
+        let mut merged = object.clone();
+        if merge(&mut merged, target.clone()).is_empty() {
+            *object = merged;
+            return Ok(());
+        }
+        match object.get_mut("allOf") {
+            Some(Json::Array(all)) => all.push(Json::Object(target)),
+            _ => object.set("allOf", Json::Array(vec![Json::Object(target)])),
+        }
+        Ok(())
     }
 
     /// How many values a schema has at least once it is inlined; each definition is counted once. None: there is a reference
@@ -158,11 +202,15 @@ impl<'t, 'a> Inliner<'t, 'a> {
         if let Some(reference) = object.get("$ref").and_then(Json::str) {
             // Beside others, a reference is merged with them, and some of what it points to may go.
             let alone = object.0.iter().all(|(key, _)| REMARKS.contains(&key.value()));
-            return if alone { self.least_of(reference, level) } else { Some(1) };
+            return match self.targets.find(reference) {
+                Some(target) if alone => self.least_of(target, level),
+                _ => Some(1),
+            };
         }
-        let mut count = own_nodes(object);
+        let mut count = own_size(object).0;
         for slot in Slot::of(object) {
-            if let Some(inner) = slot.get(object) {
+            // Booleans are values of the schema around them.
+            if let Some(inner @ Json::Object(_)) = slot.get(object) {
                 count += self.least(inner, level + 1)?;
             }
             if count > MAX_NODES {
@@ -172,40 +220,16 @@ impl<'t, 'a> Inliner<'t, 'a> {
         Some(count)
     }
 
-    fn least_of(&mut self, reference: &'t str, level: usize) -> Option<usize> {
-        if let Some(known) = self.least.get(reference) {
+    fn least_of(&mut self, target: &'t Json<'a>, level: usize) -> Option<usize> {
+        let place = std::ptr::from_ref(target);
+        if let Some(known) = self.least.get(&place) {
             return *known;
         }
-        let Some(target) = self.targets.find(reference) else { return Some(1) };
-        self.least.insert(reference, None);
+        self.least.insert(place, None);
         let count = self.least(target, level + 1);
-        self.least.insert(reference, count);
+        self.least.insert(place, count);
         count
     }
-}
-
-/// Merges; what can't be merged stays side by side in an `allOf`.
-fn merge_or_all_of<'a>(object: &mut Object<'a>, target: Object<'a>) {
-    if object.0.is_empty() {
-        *object = target;
-        return;
-    }
-    let mut merged = object.clone();
-    if merge(&mut merged, target.clone()).is_empty() {
-        *object = merged;
-        return;
-    }
-    match object.get_mut("allOf") {
-        Some(Json::Array(all)) => all.push(Json::Object(target)),
-        _ => object.set("allOf", Json::Array(vec![Json::Object(target)])),
-    }
-}
-
-/// The values of a schema that are in no schema inside it.
-fn own_nodes(object: &Object<'_>) -> usize {
-    let inside: usize =
-        Slot::of(object).into_iter().filter_map(|s| s.get(object)).map(|s| s.nodes(MAX_NODES)).sum();
-    object.0.iter().map(|(_, v)| v.nodes(MAX_NODES)).sum::<usize>().saturating_sub(inside) + 1
 }
 
 #[cfg(test)]
@@ -248,13 +272,7 @@ mod tests {
             r##"{"properties":{"a":{"$ref":"#/$defs/a","description":"x"}},"$defs":{"a":{"description":"y","allOf":[true,{"$ref":"#/$defs/b"}]},"b":{"$ref":"#/$defs/c"},"c":false}}"##,
         ] {
             let json = Json::parse(text).unwrap();
-            let mut inliner = Inliner {
-                targets: Targets::of(&json),
-                least: HashMap::new(),
-                open: Vec::new(),
-                nodes: 0,
-                levels: 0,
-            };
+            let mut inliner = Inliner::of(Targets::of(&json));
             let a = inliner.targets.find("#/properties/a").unwrap();
             let least = inliner.least(a, 0).unwrap();
             let whole = inlined(&json).unwrap();

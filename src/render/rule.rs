@@ -9,7 +9,12 @@ use crate::core::schema::{
 };
 
 /// Most losses of one tool that are told; the last one then says that there are more.
-const MAX_LOSSES: usize = 100;
+pub(super) const MAX_LOSSES: usize = 100;
+
+/// Most values that rules add to one schema by writing things in several places.
+const MAX_REPEATED: usize = 10_000;
+/// Most bytes of them.
+const MAX_REPEATED_BYTES: usize = 2 * crate::core::schema::MAX_BYTES;
 
 /// The rule that takes nulls out of unions, and with that moves the branches after them.
 pub(super) const NULL_BRANCH: &str = "NULL_BRANCH";
@@ -65,6 +70,10 @@ struct Notes {
     hits: Vec<Hit>,
     /// Why references could not be replaced: for the rules that say so, as trying is the dearest of all.
     stuck: Option<Stuck>,
+    /// Where places were left out that can't be said: for the rule that says so.
+    left_out: Vec<String>,
+    /// What has been repeated so far, in values and bytes.
+    repeated: (usize, usize),
 }
 
 /// Something that a rule found.
@@ -132,6 +141,28 @@ impl<'a> Place<'_, 'a> {
     /// References can't be replaced: later rules are told why.
     pub(super) fn set_stuck(&mut self, stuck: Stuck) {
         self.notes.stuck = Some(stuck);
+    }
+
+    /// Places are gone that can't be said: a later rule tells.
+    pub(super) fn set_left_out(&mut self, mut pointers: Vec<String>) {
+        pointers.truncate(MAX_LOSSES + 1);
+        self.notes.left_out = pointers;
+    }
+
+    /// Where an earlier rule left out what can't be said.
+    pub(super) fn left_out(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes.left_out)
+    }
+
+    /// Whether so many values and bytes more may be added by writing things in several places.
+    pub(super) fn may_repeat(&mut self, values: usize, bytes: usize) -> bool {
+        let (so_far, bytes_so_far) = self.notes.repeated;
+        let whole = (so_far.saturating_add(values), bytes_so_far.saturating_add(bytes));
+        let fits = whole.0 <= MAX_REPEATED && whole.1 <= MAX_REPEATED_BYTES;
+        if fits {
+            self.notes.repeated = whole;
+        }
+        fits
     }
 
     /// Why an earlier rule could not replace references.

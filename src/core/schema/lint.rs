@@ -123,33 +123,31 @@ fn required_twice(schema: &Json<'_>) -> Vec<JsonFault> {
 /// References that lead nowhere, and whether some can be judged by compiling alone.
 fn references(schema: &Json<'_>) -> (Vec<JsonFault>, bool) {
     let mut faults = Vec::new();
-    let mut given: Vec<(&str, String)> = Vec::new();
-    let mut dynamic = false;
-    each(schema, &mut Path::default(), &mut |schema, path| {
+    let (mut count, mut dynamic) = (0, false);
+    each(schema, &mut Path::default(), &mut |schema, _| {
         let Some(object) = schema.object() else { return };
-        if let Some(reference) = object.get("$ref").and_then(Json::str) {
-            given.push((reference, path.at("$ref")));
-        }
+        count += usize::from(object.get("$ref").is_some_and(|reference| reference.str().is_some()));
         dynamic |= object.has("$dynamicRef") || object.has("$recursiveRef");
     });
-    if given.is_empty() && !dynamic {
+    if count == 0 && !dynamic {
         return (faults, false);
     }
     let mut targets = Targets::of(schema);
-    let many = given.len() > MAX_COMPILED;
+    let many = count > MAX_COMPILED;
     if many && (targets.nested_ids || dynamic) {
         let message = format!(
-            "has {} references; beside $dynamicRef, and schemas with ids of their own, at most {MAX_COMPILED} are allowed",
-            given.len()
+            "has {count} references; beside $dynamicRef, and schemas with ids of their own, at most {MAX_COMPILED} are allowed",
         );
         return (vec![JsonFault { pointer: String::new(), message }], false);
     }
-    for (reference, pointer) in given {
+    each(schema, &mut Path::default(), &mut |schema, path| {
+        let given = schema.object().and_then(|object| object.get("$ref")).and_then(Json::str);
+        let Some(reference) = given else { return };
         let external = !reference.starts_with('#');
         let found = targets.find(reference).is_some_and(|t| matches!(t, Json::Object(_) | Json::Literal(_)));
         // With schemas inside that have ids of their own, only compiling tells what a reference is relative to.
         if found || targets.nested_ids || faults.len() >= MAX_WARNINGS {
-            continue;
+            return;
         }
         let message = if external {
             format!(
@@ -159,8 +157,8 @@ fn references(schema: &Json<'_>) -> (Vec<JsonFault>, bool) {
         } else {
             format!("{} points to nothing in this schema", quote(reference))
         };
-        faults.push(JsonFault { pointer, message });
-    }
+        faults.push(JsonFault { pointer: path.at("$ref"), message });
+    });
     // All references into the document itself are resolved by now.
     (faults, !many)
 }

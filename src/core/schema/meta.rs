@@ -1,7 +1,9 @@
 //! Whether a text is a schema of its own dialect, judged by the dialect's meta-schema, and whether it can be compiled.
 //! Nothing is ever fetched.
 
-use jsonschema::{Draft, Validator};
+mod flat;
+
+use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::{Map, Number, Value};
 
 use super::{
@@ -47,6 +49,12 @@ pub fn dialect(schema: &Object<'_>) -> Result<Draft, JsonFault> {
 /// All that the dialect's meta-schema finds wrong.
 pub fn check(schema: &Json<'_>, draft: Draft) -> Vec<JsonFault> {
     let value = judged(schema);
+    if let Some(validator) = flat::validator(draft) {
+        if validator.is_valid(&value) {
+            return Vec::new();
+        }
+        return told(schema, validator.iter_errors(&value));
+    }
     let validator = match draft {
         Draft::Draft4 => jsonschema::draft4::meta::validator(),
         Draft::Draft6 => jsonschema::draft6::meta::validator(),
@@ -57,11 +65,15 @@ pub fn check(schema: &Json<'_>, draft: Draft) -> Vec<JsonFault> {
     if validator.is_valid(&value) {
         return Vec::new();
     }
-    let faults = validator.iter_errors(&value).take(MAX_FAULTS).map(|error| JsonFault {
+    told(schema, validator.iter_errors(&value))
+}
+
+fn told<'v>(schema: &Json<'_>, errors: impl Iterator<Item = ValidationError<'v>>) -> Vec<JsonFault> {
+    let fault = |error: ValidationError<'_>| JsonFault {
         pointer: in_schema(schema, error.instance_path().as_str()),
         message: clean(&error.to_string(), MAX_MESSAGE),
-    });
-    faults.collect()
+    };
+    errors.take(MAX_FAULTS).map(fault).collect()
 }
 
 /// Why a schema that its meta-schema admits can't be compiled.

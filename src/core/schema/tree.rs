@@ -18,11 +18,17 @@ pub enum Json<'a> {
     Object(Object<'a>),
 }
 
-/// A string, as it is written and what it says.
+/// A string, as it is written and what it says. Small, as a schema has thousands of them. Two are equal if they are written
+/// alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text<'a> {
-    raw: Cow<'a, str>,
-    value: Cow<'a, str>,
+pub struct Text<'a>(Kind<'a>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind<'a> {
+    /// Between its quotes it is written as what it says.
+    Plain(Cow<'a, str>),
+    /// It has escapes: as it is written, and what it says.
+    Escaped(Box<(Cow<'a, str>, String)>),
 }
 
 /// The members of an object, in order.
@@ -65,7 +71,7 @@ impl<'a> Json<'a> {
 
     /// What it says, if it is a string.
     pub fn str(&self) -> Option<&str> {
-        if let Self::String(text) = self { Some(&text.value) } else { None }
+        if let Self::String(text) = self { Some(text.value()) } else { None }
     }
 
     /// Whether it is this literal.
@@ -77,7 +83,7 @@ impl<'a> Json<'a> {
     pub fn write(&self, out: &mut String) {
         match self {
             Self::Literal(literal) => out.push_str(literal),
-            Self::String(text) => out.push_str(&text.raw),
+            Self::String(text) => text.write(out),
             Self::Array(items) => {
                 out.push('[');
                 for (i, item) in items.iter().enumerate() {
@@ -97,6 +103,35 @@ impl<'a> Json<'a> {
         let mut out = String::new();
         self.write(&mut out);
         out
+    }
+
+    /// How many bytes it is when written; counts no further than a little over `most`.
+    pub fn bytes(&self, most: usize) -> usize {
+        match self {
+            Self::Literal(literal) => literal.len(),
+            Self::String(text) => text.bytes(),
+            Self::Array(items) => {
+                let mut count = 2;
+                for item in items {
+                    if count > most {
+                        break;
+                    }
+                    count += item.bytes(most - count) + 1;
+                }
+                count
+            }
+            Self::Object(object) => {
+                let mut count = 2;
+                for (key, value) in &object.0 {
+                    if count > most {
+                        break;
+                    }
+                    count += key.bytes() + 2;
+                    count += value.bytes(most.saturating_sub(count));
+                }
+                count
+            }
+        }
     }
 
     /// How many values it holds, itself included; counts no further than `most`.
@@ -120,24 +155,53 @@ impl<'a> Text<'a> {
     /// A text, written as JSON needs it.
     pub fn new(value: impl Into<Cow<'a, str>>) -> Self {
         let value = value.into();
-        Self { raw: super::string(&value).into(), value }
+        // What JSON has to escape.
+        if !value.bytes().any(|b| b < 0x20 || b == b'"' || b == b'\\') {
+            return Self(Kind::Plain(value));
+        }
+        let mut raw = super::string(&value);
+        raw.pop();
+        raw.remove(0);
+        Self(Kind::Escaped(Box::new((raw.into(), value.into_owned()))))
     }
 
     /// What it says.
     pub fn value(&self) -> &str {
-        &self.value
+        match &self.0 {
+            Kind::Plain(text) => text,
+            Kind::Escaped(texts) => &texts.1,
+        }
+    }
+
+    /// As it is written, without its quotes.
+    fn raw(&self) -> &str {
+        match &self.0 {
+            Kind::Plain(text) => text,
+            Kind::Escaped(texts) => &texts.0,
+        }
+    }
+
+    /// How many bytes it is when written.
+    pub fn bytes(&self) -> usize {
+        self.raw().len() + 2
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('"');
+        out.push_str(self.raw());
+        out.push('"');
     }
 }
 
 impl<'a> Object<'a> {
     /// The value at a key.
     pub fn get(&self, key: &str) -> Option<&Json<'a>> {
-        self.0.iter().find(|(k, _)| k.value == key).map(|(_, value)| value)
+        self.0.iter().find(|(k, _)| k.value() == key).map(|(_, value)| value)
     }
 
     /// The value at a key.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Json<'a>> {
-        self.0.iter_mut().find(|(k, _)| k.value == key).map(|(_, value)| value)
+        self.0.iter_mut().find(|(k, _)| k.value() == key).map(|(_, value)| value)
     }
 
     /// Whether there is such a key.
@@ -147,7 +211,7 @@ impl<'a> Object<'a> {
 
     /// Takes a member out.
     pub fn remove(&mut self, key: &str) -> Option<Json<'a>> {
-        let at = self.0.iter().position(|(k, _)| k.value == key)?;
+        let at = self.0.iter().position(|(k, _)| k.value() == key)?;
         Some(self.0.remove(at).1)
     }
 
@@ -166,7 +230,7 @@ impl<'a> Object<'a> {
 
     /// Renames a member; it stays where it is.
     pub fn rename(&mut self, from: &str, to: &'static str) {
-        if let Some((key, _)) = self.0.iter_mut().find(|(k, _)| k.value == from) {
+        if let Some((key, _)) = self.0.iter_mut().find(|(k, _)| k.value() == from) {
             *key = Text::new(to);
         }
     }
@@ -177,7 +241,7 @@ impl<'a> Object<'a> {
             if i > 0 {
                 out.push(',');
             }
-            out.push_str(&key.raw);
+            key.write(out);
             out.push(':');
             value.write(out);
         }
@@ -275,13 +339,13 @@ impl<'a> Reader<'a> {
             }
         }
         self.at += 1;
-        let raw = &self.text[start..self.at];
-        let value = if plain {
-            Cow::Borrowed(&raw[1..raw.len() - 1])
+        let quoted = &self.text[start..self.at];
+        let raw = Cow::Borrowed(&quoted[1..quoted.len() - 1]);
+        Some(Text(if plain {
+            Kind::Plain(raw)
         } else {
-            Cow::Owned(serde_json::from_str(raw).ok()?)
-        };
-        Some(Text { raw: raw.into(), value })
+            Kind::Escaped(Box::new((raw, serde_json::from_str(quoted).ok()?)))
+        }))
     }
 
     fn literal(&mut self) -> Option<Json<'a>> {

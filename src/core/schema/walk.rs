@@ -110,6 +110,37 @@ impl Slot {
     }
 }
 
+/// How many values of a schema are in no schema object inside it, and how many bytes those have when written.
+pub fn own_size(schema: &Object<'_>) -> (usize, usize) {
+    let whole = |value: &Json<'_>| (value.nodes(usize::MAX), value.bytes(usize::MAX));
+    let (mut nodes, mut bytes) = (1, 2);
+    let mut add = |(n, b): (usize, usize)| {
+        nodes += n;
+        bytes += b;
+    };
+    for (keyword, value) in &schema.0 {
+        add((0, keyword.bytes() + 2));
+        match (holds(keyword.value(), value), value) {
+            (Some(Holds::Schema), Json::Object(_)) => {}
+            (Some(Holds::Schemas), Json::Array(items)) => {
+                add((1, 2 + items.len()));
+                items.iter().filter(|item| item.object().is_none()).for_each(|item| add(whole(item)));
+            }
+            (Some(Holds::NamedSchemas), Json::Object(named)) => {
+                add((1, 2));
+                for (name, item) in &named.0 {
+                    add((0, name.bytes() + 2));
+                    if item.object().is_none() {
+                        add(whole(item));
+                    }
+                }
+            }
+            (_, value) => add(whole(value)),
+        }
+    }
+    (nodes, bytes)
+}
+
 /// Calls `f` for a schema and all in it, outer ones first.
 pub fn each<'t, 'a>(schema: &'t Json<'a>, path: &mut Path, f: &mut dyn FnMut(&'t Json<'a>, &mut Path)) {
     f(schema, path);

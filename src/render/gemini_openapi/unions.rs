@@ -1,5 +1,7 @@
 //! Rules about unions, and about what can't be said at all.
 
+use std::collections::HashSet;
+
 use crate::core::schema::{
     tree::{Json, Object, Text},
     walk::Path,
@@ -11,6 +13,8 @@ use crate::render::{
 
 /// Most values that a union may grow to when what stands beside it is written into each branch.
 const MAX_NODES: usize = 2_000;
+/// Counted no further, where the bytes of what stands beside a union are.
+const MAX_BYTES: usize = crate::core::schema::MAX_BYTES;
 
 pub(super) fn all_of(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
@@ -158,9 +162,9 @@ fn place_is_typed(object: &Object<'_>, branches: &[Json<'_>]) -> bool {
 /// A union is the only thing at its place.
 pub(super) fn alone(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
-    let Some(Json::Array(branches)) = object.get("anyOf") else { return };
-    if let [Json::Object(only)] = branches.as_slice() {
-        let only = only.clone();
+    let Some(Json::Array(branches)) = object.get_mut("anyOf") else { return };
+    if let [Json::Object(only)] = branches.as_mut_slice() {
+        let only = std::mem::take(only);
         object.remove("anyOf");
         let lost = merge(object, only);
         place.hit_at("anyOf", "its only branch took its place");
@@ -173,21 +177,29 @@ pub(super) fn alone(place: &mut Place<'_, '_>) {
     if object.0.len() == 1 {
         return;
     }
-    let count = branches.len();
     let mut beside = std::mem::take(&mut object.0);
     let union = beside.iter().position(|(key, _)| key.value() == "anyOf").map(|at| beside.remove(at));
     let Some((key, Json::Array(mut branches))) = union else { return };
-    let size: usize = beside.iter().map(|(_, value)| value.nodes(MAX_NODES)).sum();
-    let small = size.saturating_mul(count) <= MAX_NODES;
-    let mut lost = !small;
-    if small {
-        for branch in &mut branches {
-            if let Json::Object(branch) = branch {
-                lost |= !into_branch(branch, &beside);
-            }
+    let count = branches.len();
+    let values: usize = beside.iter().map(|(_, value)| value.nodes(MAX_NODES)).sum();
+    let bytes: usize = beside.iter().map(|(key, value)| key.bytes() + value.bytes(MAX_BYTES) + 2).sum();
+    let (values, bytes) = (values.saturating_mul(count), bytes.saturating_mul(count));
+    if values > MAX_NODES || !place.may_repeat(values, bytes) {
+        if let Some(object) = place.object() {
+            object.0 = vec![(key, Json::Array(branches))];
+        }
+        place.lost_at("anyOf", "what stands beside a union is too large to be written into each of its branches");
+        return;
+    }
+    let mut lost = false;
+    for branch in &mut branches {
+        if let Json::Object(branch) = branch {
+            lost |= !into_branch(branch, &beside);
         }
     }
-    object.0 = vec![(key, Json::Array(branches))];
+    if let Some(object) = place.object() {
+        object.0 = vec![(key, Json::Array(branches))];
+    }
     if lost {
         place.lost_at("anyOf", "what stands beside a union and contradicts it is left out");
     } else {
@@ -240,11 +252,11 @@ fn is_inexpressible(schema: &Json<'_>) -> bool {
     }
 }
 
-/// Notes each required place that can't be said.
+/// Leaves out each optional place that can't be said, for the next rule to tell; notes each required one.
 pub(super) fn inexpressible(place: &mut Place<'_, '_>) {
-    let mut schema = place.schema.clone();
-    let mut required = Vec::new();
-    prune(&mut schema, true, &mut Path::default(), &mut Vec::new(), &mut required);
+    let (mut gone, mut required) = (Vec::new(), Vec::new());
+    prune(place.schema, true, &mut Path::default(), &mut gone, &mut required);
+    place.set_left_out(gone);
     if let Some(pointer) = required.into_iter().next() {
         place.hit_pointer(
             pointer,
@@ -253,11 +265,9 @@ pub(super) fn inexpressible(place: &mut Place<'_, '_>) {
     }
 }
 
-/// Leaves out each optional place that can't be said.
-pub(super) fn leave_out(place: &mut Place<'_, '_>) {
-    let mut gone = Vec::new();
-    prune(place.schema, true, &mut Path::default(), &mut gone, &mut Vec::new());
-    for pointer in gone {
+/// Tells what the last rule left out.
+pub(super) fn left_out(place: &mut Place<'_, '_>) {
+    for pointer in place.left_out() {
         place.hit_pointer(pointer, "this format can't say it (an object of any members, or null); left out");
     }
 }
@@ -271,12 +281,11 @@ fn prune(
     required: &mut Vec<String>,
 ) {
     let Json::Object(object) = schema else { return };
-    let needed: Vec<String> = object
+    let needed: HashSet<String> = object
         .get("required")
         .and_then(Json::array)
         .map(|names| names.iter().filter_map(Json::str).map(str::to_owned).collect())
         .unwrap_or_default();
-    let needed: std::collections::HashSet<String> = needed.into_iter().collect();
     if let Some(Json::Object(named)) = object.get_mut("properties") {
         let mark = path.mark();
         path.push("properties");
@@ -314,7 +323,7 @@ fn prune(
         let mut index = 0;
         branches.retain_mut(|branch| {
             let mark = path.mark();
-            path.push(&index.to_string());
+            path.index(index);
             index += 1;
             prune(branch, false, path, gone, required);
             let bad = is_inexpressible(branch);

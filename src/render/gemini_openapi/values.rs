@@ -2,9 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::tell;
-use crate::core::schema::tree::{Json, Object, Text};
-use crate::render::rule::Place;
+use super::{tell, told};
+use crate::core::schema::{
+    lint,
+    tree::{Json, Object, Text},
+    walk::{Path, Slot, each},
+};
+use crate::render::rule::{FLAGS, Place};
+
+/// Most values of a schema in which values of any kind are written out.
+pub(super) const MAX_NODES: usize = 10_000;
 
 /// A text, a number or a boolean: the kinds of values that can be said without more.
 pub(super) fn scalar<'a>() -> Object<'a> {
@@ -52,7 +59,7 @@ pub(super) fn enum_of_texts(place: &mut Place<'_, '_>) {
     if values.iter().all(text) && !values.is_empty() {
         return;
     }
-    let all = all.clone();
+    let told = told("enum", all);
     let kept: Vec<Json<'_>> = values.iter().filter(|value| text(value)).cloned().collect();
     let others: HashSet<&str> = values.iter().map(kind).collect();
     let kind = if others.len() == 1 { others.into_iter().next() } else { None };
@@ -67,7 +74,7 @@ pub(super) fn enum_of_texts(place: &mut Place<'_, '_>) {
         object.set("type", Json::text("string"));
     }
     if let Some(object) = place.object() {
-        tell(object, "enum", &all);
+        tell(object, told);
     }
     place.hit_at("enum", "an enum of this format holds texts alone, and no empty ones");
 }
@@ -117,17 +124,11 @@ pub(super) fn implied_type(place: &mut Place<'_, '_>) {
 pub(super) fn tuple(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
     let Some(Json::Array(places)) = object.remove("prefixItems") else { return };
-    let mut kinds: Vec<Json<'_>> = Vec::new();
-    for one in places {
-        if !kinds.contains(&one) {
-            kinds.push(one);
-        }
-    }
-    if let Some(rest @ Json::Object(_)) = object.remove("items")
-        && !kinds.contains(&rest)
-    {
-        kinds.push(rest);
-    }
+    let rest = object.remove("items").filter(|rest| rest.object().is_some());
+    let mut seen = HashSet::new();
+    let mut kinds: Vec<Json<'_>> = places;
+    kinds.extend(rest);
+    kinds.retain(|one| seen.insert(one.to_text()));
     let items = match kinds.len() {
         1 => kinds.remove(0),
         _ => Json::Object(Object(vec![(Text::new("anyOf"), Json::Array(kinds))])),
@@ -144,15 +145,38 @@ pub(super) fn array_items(place: &mut Place<'_, '_>) {
     }
 }
 
+/// Whether a schema says nothing of the type.
+fn says_nothing(schema: &Json<'_>) -> bool {
+    match schema {
+        Json::Object(object) => !object.has("type") && !object.has("anyOf"),
+        schema => schema.is("true"),
+    }
+}
+
+/// Too many values of any kind: each becomes a union of several schemas.
+pub(super) fn expansion(place: &mut Place<'_, '_>) {
+    let each_adds = Json::Object(scalar()).nodes(MAX_NODES) - 1;
+    let mut added = 0;
+    each(place.schema, &mut Path::default(), &mut |schema, _| {
+        let Some(object) = schema.object() else { return };
+        let open_array = object.get("type").and_then(Json::str) == Some("array") && !object.has("items");
+        let own = |slot: &Slot| !FLAGS.contains(&slot.keyword(object));
+        let inside = Slot::of(object).into_iter().filter(own).filter_map(|slot| slot.get(object));
+        added += each_adds * (inside.filter(|inner| says_nothing(inner)).count() + usize::from(open_array));
+    });
+    if added > 0 && place.schema.nodes(MAX_NODES + 1) + added > MAX_NODES {
+        place.hit(format!(
+            "the schema would hold more than {MAX_NODES} values, as this format says a value of any kind as a union"
+        ));
+    }
+}
+
 /// A schema that says nothing of the type.
 pub(super) fn any_value(place: &mut Place<'_, '_>) {
     if place.is_root() {
         return;
     }
-    let any = match &*place.schema {
-        Json::Object(object) => !object.has("type") && !object.has("anyOf"),
-        schema => schema.is("true"),
-    };
+    let any = says_nothing(place.schema);
     // `additionalProperties` and its like are no values of their own.
     if !any || place.is_flag() {
         return;
@@ -181,7 +205,7 @@ pub(super) fn exclusive_bound(place: &mut Place<'_, '_>) {
                 place.hit_at(exclusive, format!("written as {inclusive}"));
             }
             (_, has) => {
-                tell(object, exclusive, &bound);
+                tell(object, told(exclusive, &bound));
                 if !has {
                     object.set(inclusive, bound);
                 }
@@ -203,7 +227,7 @@ pub(super) fn text_format(place: &mut Place<'_, '_>) {
     if object.get("format").is_some_and(|format| format.str().is_none_or(|f| !known.contains(&f)))
         && let Some(format) = object.remove("format")
     {
-        tell(object, "format", &format);
+        tell(object, told("format", &format));
         place.hit_at(
             "format",
             format!(
@@ -218,7 +242,8 @@ pub(super) fn text_format(place: &mut Place<'_, '_>) {
 pub(super) fn of_its_type(place: &mut Place<'_, '_>) {
     const TOO_MANY: f64 = 9_223_372_036_854_775_808.0;
     let Some(object) = place.object() else { return };
-    let Some(own) = object.get("type").and_then(Json::str).map(str::to_owned) else { return };
+    let named = object.get("type").and_then(Json::str);
+    let Some(own) = lint::TYPES.into_iter().find(|name| named == Some(name)) else { return };
     let about = |keyword: &str| -> &[&str] {
         match keyword {
             "enum" | "maxLength" | "minLength" | "pattern" => &["string"],
@@ -236,7 +261,7 @@ pub(super) fn of_its_type(place: &mut Place<'_, '_>) {
             keyword,
             "maxItems" | "maxLength" | "maxProperties" | "minItems" | "minLength" | "minProperties"
         );
-        if !types.is_empty() && !types.contains(&own.as_str()) {
+        if !types.is_empty() && !types.contains(&own) {
             strange.push(keyword.to_owned());
         } else if count && matches!(value, Json::Literal(n) if n.parse::<f64>().is_ok_and(|n| n >= TOO_MANY))
         {
@@ -270,6 +295,9 @@ pub(super) fn open_or_closed(place: &mut Place<'_, '_>) {
 /// Names that are required and are no properties.
 pub(super) fn required_unknown(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };
+    if !object.has("required") {
+        return;
+    }
     let known: HashSet<String> = object
         .get("properties")
         .and_then(Json::object)
