@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use toolpulse::core::schema::{MAX_BYTES, MAX_NODES};
+use super::{MAX_BYTES, MAX_NODES};
 
 /// One schema.
 pub(crate) struct Case {
@@ -18,15 +18,25 @@ pub(crate) fn all() -> Vec<Case> {
         case("$ref bomb, doubling", bomb(18, 2)),
         case("$ref bomb, tenfold", bomb(9, 10)),
         case("$ref bomb in allOf", all_of_bomb(30)),
+        case("$ref bomb in anyOf", any_of_bomb(500)),
         case("$ref bomb beside a union", bomb_beside_union()),
         case("$ref to a wide definition", wide_target()),
+        case("$ref to booleans", to_booleans()),
+        case("$ref to a long text", to_text()),
         case("1,600 $ref to their own", one_each(1_600)),
         case("chain of 60 $ref", chain(60)),
         case("chain of 1,900 $ref", chain(1_900)),
+        case("chain to a wide definition", wide_chain()),
         case("anyOf to the bound", union("anyOf", |i| format!(r#"{{"type":"string","const":"v{i}"}}"#), 3)),
         case("anyOf of empty branches", union("anyOf", |_| "{}".to_owned(), 1)),
         case("oneOf to the bound", union("oneOf", |i| format!(r#"{{"properties":{{"p{i}":{{}}}}}}"#), 3)),
         case("anyOf of anyOf", nested_unions()),
+        case("anyOf beside a long text", beside_text()),
+        case("anyOf beside texts", beside_texts()),
+        case("anyOf of one, 28 levels", only_branches()),
+        case("tuple to the bound", inside(&union("prefixItems", |i| format!(r#"{{"const":{i}}}"#), 2))),
+        case("unknown keywords", unknown()),
+        case("patterns that explode", patterns()),
         case("allOf to the bound", union("allOf", |i| format!(r#"{{"properties":{{"p{i}":{{}}}}}}"#), 3)),
         case(
             "allOf inside a property",
@@ -39,6 +49,7 @@ pub(crate) fn all() -> Vec<Case> {
         case("enum of numbers", list("enum", |i| i.to_string())),
         case("enum of objects", objects()),
         case("required to the bound", required()),
+        case("required, none there", required_elsewhere()),
         case("properties to the bound", properties(MAX_NODES / 2 - 10, "")),
         case("192 KiB of properties", properties(1_700, &"d".repeat(70))),
         case("192 KiB of description", properties(1, &"d".repeat(MAX_BYTES - 200))),
@@ -97,6 +108,16 @@ fn all_of_bomb(levels: usize) -> String {
     format!(r##"{{"type":"object","properties":{{"a":{{"$ref":"#/$defs/d0"}}}},"$defs":{{{defs}}}}}"##)
 }
 
+fn any_of_bomb(levels: usize) -> String {
+    let defs = joined(levels, |i| {
+        let inner = format!(r##"{{"$ref":"#/$defs/d{}"}}"##, i + 1);
+        format!(r#""d{i}":{{"anyOf":[{inner},{inner}]}}"#)
+    });
+    format!(
+        r##"{{"type":"object","properties":{{"a":{{"$ref":"#/$defs/d0"}}}},"$defs":{{{defs},"d{levels}":{{"type":"string"}}}}}}"##
+    )
+}
+
 /// 12 doublings, which fit, and then a union that does not.
 fn bomb_beside_union() -> String {
     let branches = joined(1_500, |i| format!(r##"{{"$ref":"#/$defs/s","title":"t{i}"}}"##));
@@ -125,6 +146,31 @@ fn chain(count: usize) -> String {
     )
 }
 
+/// Each reference is merged with what stands beside it, and 4,000 booleans are few schemas.
+fn to_booleans() -> String {
+    let wide = joined(4_000, |i| format!(r#""w{i}":true"#));
+    let refs = joined(1_900, |i| format!(r##""r{i}":{{"$ref":"#/$defs/wide","type":"object"}}"##));
+    format!(r##"{{"type":"object","properties":{{{refs}}},"$defs":{{"wide":{}}}}}"##, object(&wide))
+}
+
+fn to_text() -> String {
+    let refs = joined(2_400, |i| format!(r##""r{i}":{{"$ref":"#/$defs/long"}}"##));
+    let long = "d".repeat(100_000);
+    format!(
+        r##"{{"type":"object","properties":{{{refs}}},"$defs":{{"long":{{"type":"string","description":"{long}"}}}}}}"##
+    )
+}
+
+/// 28 references inside each other, each merged with what stands beside it, and a wide schema at their end.
+fn wide_chain() -> String {
+    let wide = joined(3_000, |i| format!(r#""w{i}":{{"type":"string"}}"#));
+    let defs = joined(28, |i| format!(r##""d{i}":{{"$ref":"#/$defs/d{}","minProperties":{i}}}"##, i + 1));
+    format!(
+        r##"{{"type":"object","properties":{{"a":{{"$ref":"#/$defs/d0"}}}},"$defs":{{{defs},"d28":{}}}}}"##,
+        object(&wide)
+    )
+}
+
 /// A root with as many branches as fit, of `values` values each.
 fn union(keyword: &str, branch: impl Fn(usize) -> String, values: usize) -> String {
     format!(r#"{{"type":"object","{keyword}":[{}]}}"#, joined((MAX_NODES - 10) / values, branch))
@@ -138,6 +184,30 @@ fn nested_unions() -> String {
     let inner = joined(60, |i| format!(r#"{{"type":"integer","minimum":{i}}}"#));
     let outer = joined(50, |_| format!(r#"{{"anyOf":[{inner}]}}"#));
     object(&format!(r#""a":{{"anyOf":[{outer}]}}"#))
+}
+
+fn beside_text() -> String {
+    let branches = joined(1_900, |i| format!(r#"{{"type":"string","title":"{i}"}}"#));
+    object(&format!(r#""a":{{"description":"{}","anyOf":[{branches}]}}"#, "d".repeat(100_000)))
+}
+
+fn beside_texts() -> String {
+    let branches = joined(20, |i| format!(r#"{{"type":"string","title":"{i}"}}"#));
+    let text = "d".repeat(800);
+    object(&joined(130, |i| format!(r#""p{i}":{{"description":"{text}","anyOf":[{branches}]}}"#)))
+}
+
+fn only_branches() -> String {
+    let wide = object(&joined(3_000, |i| format!(r#""w{i}":{{"type":"string"}}"#)));
+    inside(&(0..28).fold(wide, |inner, i| format!(r#"{{"title":"{i}","anyOf":[{inner}]}}"#)))
+}
+
+fn unknown() -> String {
+    object(&format!(r#""a":{{"type":"string",{}}}"#, joined(9_900, |i| format!(r#""k{i}":{i}"#))))
+}
+
+fn patterns() -> String {
+    object(&joined(3_000, |i| format!(r#""p{i}":{{"pattern":"(?:a{{1000}}){{1000}}"}}"#)))
 }
 
 fn root_union() -> String {
@@ -164,6 +234,12 @@ fn objects() -> String {
 fn required() -> String {
     let properties = joined(4_990, |i| format!(r#""p{i}":{{}}"#));
     let names = joined(4_990, |i| format!(r#""p{i}""#));
+    format!(r#"{{"type":"object","properties":{{{properties}}},"required":[{names}]}}"#)
+}
+
+fn required_elsewhere() -> String {
+    let properties = joined(3_000, |i| format!(r#""p{i}":{{"type":"string"}}"#));
+    let names = joined(3_000, |i| format!(r#""q{i}""#));
     format!(r#"{{"type":"object","properties":{{{properties}}},"required":[{names}]}}"#)
 }
 

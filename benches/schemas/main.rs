@@ -12,7 +12,12 @@ use std::{hint::black_box, time::Duration};
 
 use tokio::time::Instant;
 use toolpulse::{
-    core::{availability::Defaults, name::ToolKey, tool},
+    core::{
+        availability::Defaults,
+        name::ToolKey,
+        schema::{MAX_BYTES, MAX_NODES},
+        tool,
+    },
     prober::egress,
     proto::v1,
     render::{Format, Rendered},

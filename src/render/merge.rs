@@ -1,8 +1,11 @@
 //! Two schemas that must both hold, as one.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
-use crate::core::schema::tree::{Json, Object};
+use crate::core::schema::tree::{Json, Object, Text};
 
 /// Keywords that tell something and demand nothing: where both have one, the outer one stays.
 const ANNOTATIONS: [&str; 12] = [
@@ -20,6 +23,9 @@ const ANNOTATIONS: [&str; 12] = [
     "writeOnly",
 ];
 
+/// Keywords that name schemas.
+const MAPS: [&str; 3] = ["$defs", "definitions", "properties"];
+
 /// Objects with more members than this get an index.
 const WIDE: usize = 8;
 
@@ -27,6 +33,11 @@ const WIDE: usize = 8;
 /// branches never meet a list that holds all before them. Gives the keywords that can't be made one, each once.
 pub(super) fn merge_all<'a>(into: &mut Object<'a>, mut branches: Vec<Object<'a>>) -> Vec<String> {
     let mut lost = Vec::new();
+    // Maps of all branches together become one at once; meanwhile each has an empty one.
+    let maps: Vec<(&str, Vec<Object<'a>>)> = match branches.len() {
+        0 | 1 => Vec::new(),
+        _ => MAPS.iter().map(|keyword| (*keyword, take_maps(into, &mut branches, keyword))).collect(),
+    };
     while branches.len() > 1 {
         let mut halved = Vec::with_capacity(branches.len().div_ceil(2));
         let mut all = branches.into_iter();
@@ -41,9 +52,53 @@ pub(super) fn merge_all<'a>(into: &mut Object<'a>, mut branches: Vec<Object<'a>>
     if let Some(whole) = branches.pop() {
         lost.extend(merge(into, whole));
     }
+    for (keyword, maps) in maps {
+        if !maps.is_empty() {
+            let (whole, complete) = union(maps);
+            if let Some(there) = into.get_mut(keyword) {
+                *there = Json::Object(whole);
+            }
+            if !complete {
+                lost.push(keyword.to_owned());
+            }
+        }
+    }
     lost.sort_unstable();
     lost.dedup();
     lost
+}
+
+/// Takes the maps at a keyword out of all objects, if all that have it have a map there.
+fn take_maps<'a>(into: &mut Object<'a>, branches: &mut [Object<'a>], keyword: &str) -> Vec<Object<'a>> {
+    let all = || std::iter::once(&*into).chain(branches.iter());
+    if all().any(|object| object.get(keyword).is_some_and(|value| value.object().is_none())) {
+        return Vec::new();
+    }
+    let all = std::iter::once(into).chain(branches.iter_mut());
+    all.filter_map(|object| object.get_mut(keyword)?.object_mut().map(std::mem::take)).collect()
+}
+
+/// The members of all maps, in their order; false if some schemas of one name can't be made one.
+fn union<'a>(maps: Vec<Object<'a>>) -> (Object<'a>, bool) {
+    let mut complete = true;
+    let mut whole: Vec<(Text<'a>, Json<'a>)> = Vec::new();
+    let mut further: HashMap<usize, Vec<Object<'a>>> = HashMap::new();
+    let mut index: HashMap<Cow<'a, str>, usize> = HashMap::new();
+    for (name, schema) in maps.into_iter().flat_map(|map| map.0) {
+        let at = *index.entry(name.name()).or_insert(whole.len());
+        match (whole.get(at).map(|(_, first)| first), schema) {
+            (None, schema) => whole.push((name, schema)),
+            (Some(first), schema) if *first == schema => {}
+            (Some(Json::Object(_)), Json::Object(other)) => further.entry(at).or_default().push(other),
+            _ => complete = false,
+        }
+    }
+    for (at, others) in further {
+        if let Some((_, Json::Object(first))) = whole.get_mut(at) {
+            complete &= merge_all(first, others).is_empty();
+        }
+    }
+    (Object(whole), complete)
 }
 
 /// Adds the members of `from` to those of `into`. Gives the keywords whose two values can't be made one; the value of

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use super::{Loss, Omission, inline::Stuck, owner::Owner};
 use crate::core::schema::{
     tree::{Json, Object},
-    walk::{Path, Slot},
+    walk::{Holds, Path, holds},
 };
 
 /// Most losses of one tool that are told; the last one then says that there are more.
@@ -72,6 +72,8 @@ struct Notes {
     stuck: Option<Stuck>,
     /// Where places were left out that can't be said: for the rule that says so.
     left_out: Vec<String>,
+    /// How many schemas the present rule looked at.
+    seen: usize,
     /// What has been repeated so far, in values and bytes.
     repeated: (usize, usize),
 }
@@ -121,7 +123,14 @@ impl<'a> Place<'_, 'a> {
         }
     }
 
-    /// The same with a pointer of its own.
+    /// The same, with a pointer of its own.
+    pub(super) fn lost_pointer(&mut self, pointer: String, message: impl Into<String>) {
+        if self.is_told(true) {
+            self.note(pointer, message.into(), true);
+        }
+    }
+
+    /// Something was found, with a pointer of its own.
     pub(super) fn hit_pointer(&mut self, pointer: String, message: impl Into<String>) {
         if self.is_told(false) {
             self.note(pointer, message.into(), false);
@@ -176,6 +185,8 @@ impl<'a> Place<'_, 'a> {
 pub(super) struct Report {
     pub converted: bool,
     pub losses: Vec<Loss>,
+    /// How many schemas rules looked at, each as often as a rule did.
+    pub seen: usize,
 }
 
 impl Report {
@@ -201,6 +212,7 @@ impl Report {
         let mut notes = Notes::default();
         for rule in rules {
             visit(rule, schema, false, &mut Path::default(), &mut notes);
+            self.seen += std::mem::take(&mut notes.seen);
             for Hit { pointer, message, lossy } in notes.hits.drain(..) {
                 match rule.effect {
                     Effect::Omit => {
@@ -233,18 +245,41 @@ impl Report {
 }
 
 fn visit(rule: &Rule, schema: &mut Json<'_>, flag: bool, path: &mut Path, notes: &mut Notes) {
+    notes.seen += 1;
     (rule.apply)(&mut Place { schema, path, flag, notes });
     if rule.at == At::Root {
         return;
     }
     let Some(object) = schema.object_mut() else { return };
-    for slot in Slot::of(object) {
+    for (keyword, value) in &mut object.0 {
+        let Some(held) = holds(keyword.value(), value) else { continue };
+        let flag = held == Holds::Schema && FLAGS.contains(&keyword.value());
+        let outside = path.mark();
+        path.push(keyword.value());
         let mark = path.mark();
-        slot.enter(object, path);
-        let flag = FLAGS.contains(&slot.keyword(object));
-        if let Some(inner) = slot.get_mut(object) {
-            visit(rule, inner, flag, path, notes);
+        match (held, value) {
+            (Holds::Schemas, Json::Array(items)) => {
+                for (i, item) in items.iter_mut().enumerate().filter(|(_, item)| is_schema(item)) {
+                    path.index(i);
+                    visit(rule, item, flag, path, notes);
+                    path.back_to(mark);
+                }
+            }
+            (Holds::NamedSchemas, Json::Object(named)) => {
+                for (name, item) in named.0.iter_mut().filter(|(_, item)| is_schema(item)) {
+                    path.push(name.value());
+                    visit(rule, item, flag, path, notes);
+                    path.back_to(mark);
+                }
+            }
+            (Holds::Schema, value) if is_schema(value) => visit(rule, value, flag, path, notes),
+            _ => {}
         }
-        path.back_to(mark);
+        path.back_to(outside);
     }
+}
+
+/// `dependencies` may hold arrays of names instead.
+fn is_schema(value: &Json<'_>) -> bool {
+    !matches!(value, Json::Array(_))
 }

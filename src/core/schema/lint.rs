@@ -14,6 +14,8 @@ use crate::core::name::quote;
 const MAX_WARNINGS: usize = 100;
 /// Most references of a schema that is compiled: each costs a lookup of its own there.
 const MAX_COMPILED: usize = 256;
+/// Most values of a schema that is compiled.
+const MAX_COMPILED_VALUES: usize = 4_000;
 /// The types of JSON Schema.
 pub const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 /// What others call those types.
@@ -133,11 +135,18 @@ fn references(schema: &Json<'_>) -> (Vec<JsonFault>, bool) {
         return (faults, false);
     }
     let mut targets = Targets::of(schema);
-    let many = count > MAX_COMPILED;
+    let values = schema.nodes(MAX_COMPILED_VALUES + 1);
+    let many = count > MAX_COMPILED || values > MAX_COMPILED_VALUES;
     if many && (targets.nested_ids || dynamic) {
-        let message = format!(
-            "has {count} references; beside $dynamicRef, and schemas with ids of their own, at most {MAX_COMPILED} are allowed",
-        );
+        let message = if count > MAX_COMPILED {
+            format!(
+                "has {count} references; beside $dynamicRef, and schemas with ids of their own, at most {MAX_COMPILED} are allowed",
+            )
+        } else {
+            format!(
+                "has more than {MAX_COMPILED_VALUES} values; with $dynamicRef, or schemas with ids of their own, no more are allowed",
+            )
+        };
         return (vec![JsonFault { pointer: String::new(), message }], false);
     }
     each(schema, &mut Path::default(), &mut |schema, path| {

@@ -2,6 +2,7 @@
 //! Nothing is ever fetched.
 
 mod flat;
+mod plain;
 
 use jsonschema::{Draft, ValidationError, Validator};
 use serde_json::{Map, Number, Value};
@@ -48,7 +49,7 @@ pub fn dialect(schema: &Object<'_>) -> Result<Draft, JsonFault> {
 
 /// All that the dialect's meta-schema finds wrong.
 pub fn check(schema: &Json<'_>, draft: Draft) -> Vec<JsonFault> {
-    let value = judged(schema);
+    let Some(value) = plain::doubtful(schema, draft) else { return Vec::new() };
     if let Some(validator) = flat::validator(draft) {
         if validator.is_valid(&value) {
             return Vec::new();
@@ -96,20 +97,22 @@ fn judged(schema: &Json<'_>) -> Value {
         Json::String(text) => text.value().into(),
         Json::Array(items) => items.iter().map(judged).collect(),
         Json::Object(object) => {
-            let members = object.0.iter().map(|(key, value)| {
-                let judged = match (key.value(), value) {
-                    ("pattern", Json::String(_)) => Value::from(""),
-                    ("required", Json::Array(names)) => without_twins(names),
-                    ("patternProperties", Json::Object(named)) => {
-                        let numbered = named.0.iter().enumerate();
-                        numbered.map(|(i, (_, value))| (i.to_string(), self::judged(value))).collect()
-                    }
-                    _ => self::judged(value),
-                };
-                (key.value().to_owned(), judged)
-            });
+            let members =
+                object.0.iter().map(|(key, value)| (key.value().to_owned(), member(key.value(), value)));
             Value::Object(members.collect::<Map<_, _>>())
         }
+    }
+}
+
+fn member(keyword: &str, value: &Json<'_>) -> Value {
+    match (keyword, value) {
+        ("pattern", Json::String(_)) => Value::from(""),
+        ("required", Json::Array(names)) => without_twins(names),
+        ("patternProperties", Json::Object(named)) => {
+            let numbered = named.0.iter().enumerate();
+            numbered.map(|(i, (_, value))| (i.to_string(), judged(value))).collect()
+        }
+        _ => judged(value),
     }
 }
 

@@ -173,6 +173,14 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// What it says, apart from the text itself.
+    pub fn name(&self) -> Cow<'a, str> {
+        match &self.0 {
+            Kind::Plain(text) => text.clone(),
+            Kind::Escaped(texts) => Cow::Owned(texts.1.clone()),
+        }
+    }
+
     /// As it is written, without its quotes.
     fn raw(&self) -> &str {
         match &self.0 {

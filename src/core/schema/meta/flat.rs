@@ -126,7 +126,7 @@ fn build(own: &str) -> Option<Validator> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -141,14 +141,18 @@ mod tests {
 
     const DRAFTS: [Draft; 2] = [Draft::Draft201909, Draft::Draft202012];
 
-    /// All keywords that either has, with values that may be right and wrong.
-    #[test]
-    fn each_keyword_takes_what_the_published_meta_schema_takes() {
+    /// All keywords that some draft has, and some that none has.
+    pub(crate) fn keywords() -> Vec<String> {
         let known: Value = serde_json::from_str(COMMON).unwrap();
         let others = ["$recursiveAnchor", "$dynamicRef", "$dynamicAnchor", "prefixItems", "additionalItems"];
         let further = ["default", "const", "unknown", "id"];
-        let keywords = known["properties"].as_object().unwrap().keys().map(String::as_str);
-        let values = [
+        let common = known["properties"].as_object().unwrap().keys().cloned();
+        common.chain(others.into_iter().chain(further).map(str::to_owned)).collect()
+    }
+
+    /// Values that are right for some of them.
+    pub(crate) fn values() -> Vec<Value> {
+        vec![
             json!(null),
             json!(true),
             json!(0),
@@ -162,6 +166,10 @@ mod tests {
             json!("_a:"),
             json!("a.b"),
             json!("#a"),
+            json!("#/$defs/a"),
+            json!("a b#c#d"),
+            json!([1, 1]),
+            json!(["a", "a"]),
             json!("https://x/y#"),
             json!([]),
             json!(["string"]),
@@ -177,11 +185,15 @@ mod tests {
             json!({"a": {"type": 1}}),
             json!({"type": "strin"}),
             json!({"items": [{}]}),
-        ];
+        ]
+    }
+
+    #[test]
+    fn each_keyword_takes_what_the_published_meta_schema_takes() {
         let mut told = 0;
-        for keyword in keywords.chain(others).chain(further) {
-            for value in &values {
-                for schema in [json!({keyword: value}), json!({"properties": {"p": {keyword: value}}})] {
+        for keyword in keywords() {
+            for value in &values() {
+                for schema in [json!({&keyword: value}), json!({"properties": {"p": {&keyword: value}}})] {
                     for draft in DRAFTS {
                         let flat = validator(draft).unwrap().is_valid(&schema);
                         assert_eq!(flat, published(draft, &schema), "{draft:?}: {schema}");
