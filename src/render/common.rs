@@ -7,57 +7,12 @@ use super::{
 };
 use crate::core::schema::{
     lint::{allowed_types, fits},
-    refs::Targets,
     tree::{Json, Object, Text},
-    walk::{Path, Slot, each},
+    walk::Slot,
 };
 
 /// Longest name of a parameter.
 const MAX_PARAMETER: usize = 64;
-
-/// `$schema` goes: what follows from it is written out by [`modernise`].
-pub(super) fn drop_dialect(place: &mut Place<'_, '_>) {
-    let Some(declared) = place.object().and_then(|object| object.remove("$schema")) else { return };
-    if place.is_root() && declared.str().is_some_and(|uri| uri.contains("/draft-0")) {
-        // Only as long as no reference leads into what is dropped.
-        let mut without = place.schema.clone();
-        drop_idle_siblings(&mut without, true);
-        if without != *place.schema && references_hold(&without) {
-            *place.schema = without;
-        }
-    }
-    place.hit_at("$schema", "left out");
-}
-
-/// Up to draft-07 what stands beside `$ref` meant nothing; once `$schema` is gone it would.
-fn drop_idle_siblings(schema: &mut Json<'_>, root: bool) {
-    const KEPT: [&str; 8] =
-        ["default", "definitions", "description", "examples", "id", "readOnly", "title", "writeOnly"];
-    let Some(object) = schema.object_mut() else { return };
-    if object.get("$ref").is_some_and(|reference| reference.str().is_some()) {
-        object.0.retain(|(key, _)| {
-            let key = key.value();
-            key.starts_with('$') || KEPT.contains(&key) || root && key == "type"
-        });
-    }
-    for slot in Slot::of(object) {
-        if let Some(inner) = slot.get_mut(object) {
-            drop_idle_siblings(inner, false);
-        }
-    }
-}
-
-/// Whether each reference points to something.
-fn references_hold(schema: &Json<'_>) -> bool {
-    let mut targets = Targets::of(schema);
-    let mut hold = true;
-    each(schema, &mut Path::default(), &mut |schema, _| {
-        if let Some(reference) = schema.object().and_then(|o| o.get("$ref")).and_then(Json::str) {
-            hold &= targets.find(reference).is_some();
-        }
-    });
-    hold
-}
 
 /// What older drafts write differently, as 2020-12 writes it.
 pub(super) fn modernise(place: &mut Place<'_, '_>) {

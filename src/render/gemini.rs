@@ -1,7 +1,7 @@
 //! Definitions as Gemini takes them with `parametersJsonSchema`.
 
 use super::{
-    Object, common,
+    Object, common, dialect,
     rule::{At, Effect, Place, Rule},
 };
 use crate::core::{
@@ -11,7 +11,7 @@ use crate::core::{
 
 pub(super) const RULES: &[Rule] = &[
     // GetStream/Vision-Agents#513: $schema is an unknown field.
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: common::drop_dialect },
+    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
     Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
     Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Omit, apply: common::root_reference_stuck },
     // spring-projects/spring-ai#1373: "parameters schema should be of type OBJECT".

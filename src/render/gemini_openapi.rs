@@ -5,7 +5,7 @@ mod unions;
 mod values;
 
 use super::{
-    common, gemini,
+    common, dialect, gemini,
     inline::{Stuck, has_references, inlined},
     rule::{At, Effect, NULL_BRANCH, Place, Rule},
 };
@@ -50,7 +50,7 @@ const IDLE: [&str; 9] = [
 
 pub(super) const RULES: &[Rule] = &[
     // promptfoo/promptfoo#6902: "Unknown name \"$schema\": Cannot find field".
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: common::drop_dialect },
+    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
     Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
     // n8n-io/n8n#25964: no $ref and no $defs. BerriAI/litellm#13151: a recursion has no end when it is written out.
     Rule { id: "REF_INLINED", at: At::Root, effect: Effect::Convert, apply: inline },

@@ -175,7 +175,8 @@ impl<'t, 'a> Inliner<'t, 'a> {
             merge(object, target);
             return Ok(());
         }
-        let nodes = |object: &Object<'_>| object.0.iter().map(|(_, value)| value.nodes(MAX_NODES)).sum::<usize>();
+        let nodes =
+            |object: &Object<'_>| object.0.iter().map(|(_, value)| value.nodes(MAX_NODES)).sum::<usize>();
         self.copied += nodes(object) + nodes(&target);
         if self.copied > MAX_COPIED {
             return Err(Stuck::TooLarge(path.at("$ref")));
@@ -286,5 +287,53 @@ mod tests {
         let text = r##"{"properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"items":{"$ref":"#/$defs/b"}},"b":{"items":{"$ref":"#/$defs/a"}}}}"##;
         assert_eq!(stuck(text), Some(Stuck::Recursive("/properties/a/items/items/$ref".to_owned())));
         assert_eq!(stuck(r##"{"items":{"$ref":"#/x"}}"##), Some(Stuck::Dangling("/items/$ref".to_owned())));
+    }
+
+    #[test]
+    fn a_recursion_is_named_however_large_the_rest_is() {
+        let joined =
+            |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(",");
+        let refer = |to: usize| format!(r##"{{"$ref":"#/$defs/d{to}"}}"##);
+        let wide = |i: usize| joined(20, &|j| format!(r#""p{j}":{}"#, refer((i + j + 1) % 200)));
+        let mutual = joined(200, &|i| format!(r#""d{i}":{{"properties":{{{}}}}}"#, wide(i)));
+        // Far longer than a stack of calls could be, and the recursion is at its end.
+        let long = joined(4_900, &|i| format!(r#""d{i}":{}"#, refer((i + 1).min(4_899))));
+        let bomb = r##"{"properties":{"a":{"$ref":"#/$defs/e1"},"b":{"$ref":"#/$defs/e1"}}}"##;
+        for (what, properties, defs, recursive) in [
+            ("wide", r##""a":{"$ref":"#/$defs/d0"}"##, mutual.as_str(), true),
+            ("long", r##""a":{"$ref":"#/$defs/d0"}"##, long.as_str(), true),
+            ("the whole", r##""a":{"$ref":"#/$defs/d0"}"##, r##""d0":{"items":{"$ref":"#"}}"##, true),
+            ("around it", r##""a":{"items":{"$ref":"#/properties/a"}}"##, "", true),
+            (
+                "behind a bomb",
+                r##""a":{"$ref":"#/$defs/e0"},"b":{"$ref":"#/$defs/d"}"##,
+                &format!(
+                    r##""e0":{bomb},"e1":{},"d":{{"items":{{"$ref":"#/$defs/d"}}}}"##,
+                    doubling(20, "").replace("#/$defs", "#/$defs/e1/$defs")
+                ),
+                true,
+            ),
+            (
+                "not used",
+                r##""a":{"$ref":"#/$defs/A"}"##,
+                r##""A":{},"d":{"items":{"$ref":"#/$defs/d"}}"##,
+                false,
+            ),
+            (
+                "twice is no recursion",
+                r##""a":{"$ref":"#/$defs/A"},"b":{"$ref":"#/$defs/A"}"##,
+                r##""A":{"items":{"$ref":"#/$defs/B"}},"B":{}"##,
+                false,
+            ),
+        ] {
+            let found = stuck(&format!(r#"{{"properties":{{{properties}}},"$defs":{{{defs}}}}}"#));
+            assert_eq!(matches!(found, Some(Stuck::Recursive(_))), recursive, "{what}: {found:?}");
+            assert!(recursive || found.is_none(), "{what}: {found:?}");
+        }
+        // As long, with an end: no recursion, and still no stack that overflows.
+        let ends =
+            format!(r##"{{"properties":{{"a":{{"$ref":"#/$defs/d0"}}}},"$defs":{{{long},"d4899":{{}}}}}}"##)
+                .replace(r##""d4899":{"$ref":"#/$defs/d4899"},"##, "");
+        assert!(matches!(stuck(&ends), Some(Stuck::TooLarge(_))));
     }
 }

@@ -1,14 +1,14 @@
 //! Definitions as OpenAI's chat completions and responses take them.
 
 use super::{
-    Object, common,
+    Object, common, dialect,
     rule::{At, Effect, Rule},
 };
 use crate::core::tool::ToolSpec;
 
 pub(super) const RULES: &[Rule] = &[
     // promptfoo#5965: best without $schema.
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: common::drop_dialect },
+    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
     // Without $schema the schema counts as 2020-12. AlexGladkov/claude-in-mobile#55: a tuple of draft-07 is refused.
     Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
     // Below: the root has to be an object in plain sight.

@@ -188,7 +188,10 @@ pub(super) fn alone(place: &mut Place<'_, '_>) {
         if let Some(object) = place.object() {
             object.0 = vec![(key, Json::Array(branches))];
         }
-        place.lost_at("anyOf", "what stands beside a union is too large to be written into each of its branches");
+        place.lost_at(
+            "anyOf",
+            "what stands beside a union is too large to be written into each of its branches",
+        );
         return;
     }
     let mut lost = false;
