@@ -261,4 +261,6 @@ impl Object {
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

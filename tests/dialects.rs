@@ -15,6 +15,7 @@ use toolpulse::proto::v1::{
     AllowedTools, FormatOutcome, ListAvailableToolsRequest, RegisterResult, RegisterToolRequest,
     RegisterToolResponse, RegisterToolsRequest, SchemaFormat, ToolSpec,
 };
+use toolpulse::render::RULES_VERSION;
 
 mod support;
 
@@ -70,6 +71,8 @@ async fn judge_vectors(server: &Server, path: &Path) -> usize {
             continue;
         }
         let reply = answer.unwrap_or_else(|faults| panic!("{id}: {faults:?}"));
+        let versions = reply.formats.iter().map(|f| f.rules_version);
+        assert_eq!(versions.collect::<Vec<_>>(), [RULES_VERSION; FORMATS.len()], "{id}");
         for (name, format) in FORMATS {
             let Some(stated) = expect.get(name).and_then(Value::as_str) else { continue };
             count += 1;

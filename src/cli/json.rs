@@ -89,6 +89,7 @@ pub(super) fn format_verdict(f: &FormatVerdict) -> Value {
         "pointer": f.pointer,
         "message": f.message,
         "losses": f.losses.iter().map(loss).collect::<Vec<_>>(),
+        "rules_version": f.rules_version,
     })
 }
 

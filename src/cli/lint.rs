@@ -14,6 +14,7 @@ use crate::{
         tool::warnings,
     },
     proto::v1::{FormatOutcome, FormatVerdict, ToolSpec, Warning},
+    render::RULES_VERSION,
     service::{
         convert,
         tools::{Judge, Manner},
@@ -59,10 +60,12 @@ pub(super) fn run(args: &LintArgs, settings: &ClientSettings, judge: &Judge) -> 
         }
     }
     if settings.json {
-        print::json(&json!({"tools": judged.iter().map(to_json).collect::<Vec<_>>()}))?;
+        let tools: Vec<_> = judged.iter().map(to_json).collect();
+        print::json(&json!({"rules_version": RULES_VERSION, "tools": tools}))?;
     } else {
         let rows: Vec<_> = judged.iter().flat_map(rows).collect();
         print::table(&["NAME", "VERDICT", "FORMATS", "WHERE", "WHAT"], &rows)?;
+        print::line(&format!("\nJudged by version {RULES_VERSION} of the providers' rules."))?;
     }
     if judged.iter().all(Judged::is_good) { Ok(()) } else { Err(Failure::Silent(1)) }
 }
@@ -183,5 +186,6 @@ mod tests {
         assert_eq!(json["formats"][0]["reason"], "PARAMETER_NAME");
         assert_eq!(json["formats"][0]["pointer"], "/properties/a b");
         assert_eq!(json["formats"][0]["format"], "anthropic");
+        assert_eq!(json["formats"][0]["rules_version"], RULES_VERSION);
     }
 }

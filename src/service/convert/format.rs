@@ -7,7 +7,7 @@ use crate::{
         tool::{SpecWarning, ToolSpec},
     },
     proto::v1,
-    render::{Format, Loss, Rendered},
+    render::{Format, Loss, RULES_VERSION, Rendered},
 };
 
 /// What each provider would get of a tool.
@@ -16,7 +16,11 @@ pub fn verdicts(key: &ToolKey, spec: &ToolSpec) -> Vec<v1::FormatVerdict> {
 }
 
 fn verdict(format: Format, key: &ToolKey, spec: &ToolSpec) -> v1::FormatVerdict {
-    let mut told = v1::FormatVerdict { format: format_to_proto(format).into(), ..Default::default() };
+    let mut told = v1::FormatVerdict {
+        format: format_to_proto(format).into(),
+        rules_version: RULES_VERSION,
+        ..Default::default()
+    };
     match format.render(key, spec) {
         Rendered::Omitted(omission) => {
             told.set_verdict(v1::FormatOutcome::Omitted);
