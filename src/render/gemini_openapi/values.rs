@@ -61,8 +61,8 @@ pub(super) fn enum_of_texts(place: &mut Place<'_, '_>) {
     }
     let told = told("enum", all);
     let kept: Vec<Json<'_>> = values.iter().filter(|value| text(value)).cloned().collect();
-    let others: HashSet<&str> = values.iter().map(kind).collect();
-    let kind = if others.len() == 1 { others.into_iter().next() } else { None };
+    let first = values.first().map(kind);
+    let kind = first.filter(|first| values.iter().all(|value| kind(value) == *first));
     // An enum that lost values would forbid them; where texts are left, the others are what a caller can do without.
     if kept.is_empty() {
         if let (false, Some(kind)) = (object.has("type"), kind) {
