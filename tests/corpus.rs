@@ -181,7 +181,8 @@ async fn read_back(server: &Server, namespace: &str, tools: &[Definition]) {
     let mut client = server.tools();
     for tool in tools {
         let name = tool.spec.name.clone();
-        let request = GetToolRequest { namespace: namespace.into(), name: name.clone() };
+        let request =
+            GetToolRequest { namespace: namespace.into(), name: name.clone(), ..Default::default() };
         let reply = client.get_tool(request).await.expect("a registered tool is there").into_inner();
         let got = reply.tool.and_then(|t| t.spec).expect("a tool has a spec");
         assert_eq!(got, tool.spec, "{namespace}/{name}");

@@ -41,6 +41,9 @@ pub enum ToolsCommand {
     Get {
         /// The tool's name
         name: String,
+        /// As this agent may know of it: not found where its policy, an allowlist or the operators' switch hides the tool
+        #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+        agent: String,
     },
     /// Show the tools live: a table on a terminal, else a line for each change; until Ctrl-C
     Watch(WatchArgs),
@@ -178,7 +181,7 @@ pub(super) async fn run(command: ToolsCommand, settings: &ClientSettings) -> Res
     match command {
         ToolsCommand::List(args) if args.all => list_all(&args.who.selector, settings).await,
         ToolsCommand::List(args) => list(args, settings).await,
-        ToolsCommand::Get { name } => get(name, settings).await,
+        ToolsCommand::Get { name, agent } => get(name, agent, settings).await,
         ToolsCommand::Watch(args) => args.run(settings).await,
         ToolsCommand::Register(args) => register::run(args, settings).await,
         // It needs no server; the command line runs it.
@@ -408,8 +411,8 @@ pub(super) fn verdict(status: &ToolStatus) -> String {
     }
 }
 
-async fn get(name: String, settings: &ClientSettings) -> Result<(), Failure> {
-    let message = GetToolRequest { namespace: settings.namespace.to_string(), name };
+async fn get(name: String, agent_id: String, settings: &ClientSettings) -> Result<(), Failure> {
+    let message = GetToolRequest { namespace: settings.namespace.to_string(), name, agent_id };
     let reply = client::tools(settings).await?.get_tool(request(message, CALL)).await;
     let tool = reply.map_err(|status| Failure::call(&status))?.into_inner().tool.unwrap_or_default();
     if settings.json { print::json(&json::tool(&tool)) } else { print_tool(&tool) }

@@ -326,8 +326,16 @@ pub(crate) fn lists(foreign_token: String) -> Vec<Row> {
             &["'nope'", "'default'"],
         ),
         Row(
+            "a tool for an agent that is none",
+            Call::Get(GetToolRequest { name: "mine".into(), agent_id: "a b".into(), ..Default::default() }),
+            Code::InvalidArgument,
+            "INVALID_FIELDS",
+            "agent_id",
+            &["'a b'"],
+        ),
+        Row(
             "a tool of an unknown namespace",
-            Call::Get(GetToolRequest { name: "mine".into(), namespace: "x".into() }),
+            Call::Get(GetToolRequest { name: "mine".into(), namespace: "x".into(), ..Default::default() }),
             Code::NotFound,
             "TOOL_NOT_FOUND",
             "",
@@ -496,7 +504,7 @@ pub(crate) fn namespaces() -> Vec<Row> {
                 ..Default::default()
             }),
             Call::Clear(ClearToolsRequest { namespace: n(), all: true, ..Default::default() }),
-            Call::Get(GetToolRequest { namespace: n(), name: name() }),
+            Call::Get(GetToolRequest { namespace: n(), name: name(), ..Default::default() }),
             Call::List(ListToolsRequest { namespace: n(), ..Default::default() }),
             Call::Available(ListAvailableToolsRequest { namespace: n(), ..Default::default() }),
             Call::Probe(ProbeToolRequest { namespace: n(), name: name() }),

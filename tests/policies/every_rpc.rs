@@ -14,7 +14,7 @@ use toolpulse::proto::{
 use super::*;
 
 /// Methods for owners and operators, who see all there is: none of them is told which agent asks.
-const FOR_OPERATORS: [&str; 21] = [
+const FOR_OPERATORS: [&str; 20] = [
     "AgentPolicyService/DeleteAgentPolicy",
     "AgentPolicyService/GetAgentPolicy",
     "AgentPolicyService/ListAgentPolicies",
@@ -26,7 +26,6 @@ const FOR_OPERATORS: [&str; 21] = [
     "GatewayStatusService/WatchGatewayStatus",
     "ToolRegistryService/ApproveToolLabels",
     "ToolRegistryService/ClearTools",
-    "ToolRegistryService/GetTool",
     "ToolRegistryService/ListNamespaces",
     "ToolRegistryService/ListTools",
     "ToolRegistryService/ProbeTool",
@@ -38,9 +37,10 @@ const FOR_OPERATORS: [&str; 21] = [
     "ToolRegistryService/WatchTools",
 ];
 /// Methods that show tools to an agent: each is checked below.
-const FOR_AGENTS: [&str; 5] = [
+const FOR_AGENTS: [&str; 6] = [
     "ToolRegistryService/ExplainTool",
     "ToolRegistryService/GetAllowlistDiagnostics",
+    "ToolRegistryService/GetTool",
     "ToolRegistryService/ListAvailableTools",
     "ToolRegistryService/SearchTools",
     "ToolRegistryService/WatchAvailableTools",
@@ -133,6 +133,7 @@ async fn what_a_layer_hides_is_in_no_reply() {
         let request = if layer == Request { &["other_tool"][..] } else { &["other_tool", NAME] };
         let ask =
             Ask { agent_id: "bot".into(), allowed_tools: names(request), label_selector: "team=x".into() };
+        got(&server, &ask, layer).await;
         listed(&server, &ask, layer).await;
         watched(&server, &ask, layer).await;
         found(&server, &ask, layer).await;
@@ -144,6 +145,20 @@ async fn what_a_layer_hides_is_in_no_reply() {
 /// Whether a reply names the tool anywhere.
 fn names_it(reply: &impl Message) -> bool {
     reply.encode_to_vec().windows(NAME.len()).any(|bytes| bytes == NAME.as_bytes())
+}
+
+async fn got(server: &Server, ask: &Ask, layer: Layer) {
+    let request = GetToolRequest { name: NAME.into(), agent_id: ask.agent_id.clone(), ..Default::default() };
+    let answer = server.tools().get_tool(request.clone()).await;
+    // It has no allowlist and no selector of the request.
+    let hides = matches!(layer, Layer::Server | Layer::Operator | Layer::Policy);
+    assert_eq!(answer.is_err(), hides, "{layer:?}");
+    if let Err(status) = answer {
+        let none =
+            server.tools().get_tool(GetToolRequest { name: "nope".into(), ..request }).await.unwrap_err();
+        let as_if_none = none.message().replace("nope", NAME);
+        assert_eq!((status.code(), status.message()), (Code::NotFound, as_if_none.as_str()));
+    }
 }
 
 async fn listed(server: &Server, ask: &Ask, layer: Layer) {

@@ -1,10 +1,10 @@
 //! Reads for owners and operators: tools with their status, namespaces, diagnostics.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use prost::Message;
 
-use super::{ToolService, check, key};
+use super::{ToolService, check};
 use crate::{
     catalog::{Catalog, CatalogTool, Filter, Selection},
     core::{
@@ -23,9 +23,23 @@ pub(in crate::service) const MAX_PAGE_BYTES: usize = 3_584 * 1_024;
 
 impl ToolService {
     pub(super) fn get(&self, request: &v1::GetToolRequest) -> Result<v1::GetToolResponse, Refusal> {
-        let key = key(&request.namespace, &request.name)?;
+        let mut faults = Vec::new();
+        let namespace = convert::namespace(&request.namespace).map_err(|f| faults.push(f)).ok();
+        let name = convert::tool_name("name", &request.name).map_err(|f| faults.push(f)).ok();
+        let agent = selection::agent("agent_id", &request.agent_id).map_err(|f| faults.push(f));
+        let (Some(namespace), Some(name), Ok(agent)) = (namespace, name, agent) else {
+            return Err(Refusal::Invalid(faults));
+        };
+        let key = ToolKey { namespace, name };
         let catalog = self.reader.load();
-        let tool = catalog.get(&key).ok_or_else(|| not_found(&key))?;
+        let permitted = |tool: &&Arc<CatalogTool>| {
+            agent.is_none() || {
+                let (namespace, agent) = (key.namespace.clone(), agent.clone());
+                let filter = catalog.resolve(Selection { namespace, agent, ..Selection::default() });
+                filter.permits(tool, self.reader.allowlist())
+            }
+        };
+        let tool = catalog.get(&key).filter(permitted).ok_or_else(|| not_found(&key))?;
         Ok(v1::GetToolResponse { tool: Some(convert::status::tool(tool, &self.clock)) })
     }
 
