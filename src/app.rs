@@ -136,6 +136,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let defaults = defaults(&settings);
     let policy = egress_policy(&settings)?;
     let bound = bind("TOOLPULSE_LISTEN", settings.listen, serve::connection_cap()).await?;
+    let bound = bound.with_patience(patience(&settings));
     let admin = bind("TOOLPULSE_ADMIN_LISTEN", settings.admin_listen, serve::ADMIN_CONNECTIONS).await?;
     let (address, admin_address) = (bound.address(), admin.address());
     let declared = settings.manifest.as_deref().map(manifest::load).transpose();
@@ -392,6 +393,11 @@ fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {
 fn watch_settings(settings: &Settings) -> WatchSettings {
     let config::Watching { coalesce, heartbeat, max_age, max_total, max_per_peer } = settings.watch;
     WatchSettings { coalesce, heartbeat, max_age, max_watches: max_total, max_watches_per_peer: max_per_peer }
+}
+
+fn patience(settings: &Settings) -> serve::Patience {
+    let config::Patience { keepalive_interval, keepalive_timeout, stall } = settings.patience;
+    serve::Patience { keepalive_interval, keepalive_timeout, stall }
 }
 
 fn location(settings: &Settings) -> Location {

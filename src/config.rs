@@ -39,6 +39,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_WINDOW: Duration = Duration::from_secs(24 * 3_600);
 /// The shortest time that a watch setting may ask for; less would be a busy loop.
 const MIN_WATCH_TIME: Duration = Duration::from_millis(10);
+/// Less than this would cut peers that are merely far away.
+const MIN_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest step of a shutdown.
 const MAX_DRAIN: Duration = Duration::from_secs(3_600);
 /// More streams than any one process can hold.
@@ -89,6 +91,8 @@ pub struct Settings {
     pub degraded_capabilities: bool,
     /// How watches are served.
     pub watch: Watching,
+    /// When peers are given up.
+    pub patience: Patience,
     /// Largest request message.
     pub max_request_bytes: usize,
     /// How the server shuts down.
@@ -167,6 +171,17 @@ pub struct Watching {
     pub max_per_peer: usize,
 }
 
+/// When peers are given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How often a quiet peer is pinged.
+    pub keepalive_interval: Duration,
+    /// How long it may take to answer.
+    pub keepalive_timeout: Duration,
+    /// How long the reader of a stream may take nothing.
+    pub stall: Duration,
+}
+
 /// How the server shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
@@ -213,6 +228,11 @@ impl Layers {
             gateway_status_tool: self.get("gateway_status_tool", parse::boolean)?,
             degraded_capabilities: self.get("degraded_capabilities", parse::boolean)?,
             watch: self.watching()?,
+            patience: Patience {
+                keepalive_interval: self.duration("keepalive_interval", MIN_PATIENCE, MAX_INTERVAL)?,
+                keepalive_timeout: self.duration("keepalive_timeout", MIN_PATIENCE, MAX_INTERVAL)?,
+                stall: self.duration("watch_stall", MIN_PATIENCE, MAX_INTERVAL)?,
+            },
             max_request_bytes: self
                 .get("max_request_bytes", |t| parse::size(t, MIN_REQUEST_BYTES..=MAX_REQUEST_BYTES))?,
             drain: Drain {

@@ -19,7 +19,10 @@ pub use self::{
     conn::Peer,
     drain::{Drain, SPREAD, Signal, retry_after},
 };
-use crate::{metrics::Metrics, service::rpc::RpcLayer};
+use crate::{
+    metrics::Metrics,
+    service::rpc::{RpcLayer, Stalls},
+};
 
 /// How long calls and streams may take to end by themselves. With all else an exit takes less than 15 s.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -30,13 +33,8 @@ pub const ADMIN_GRACE: Duration = Duration::from_secs(1);
 /// Connections of the admin port: kubelets, scrapers and a few people.
 pub const ADMIN_CONNECTIONS: usize = 256;
 
-/// A connection must send something within this time, or it is closed: it may be a port scan or a broken balancer.
-const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A peer that is gone without a word is found within the sum of these two. Below the idle timeouts of common balancers (60 s
-/// and more), so that quiet watches are not cut by them.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection must begin to speak its protocol within this time, or it is closed: it may be a port scan or a broken balancer.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls at once on one connection; more wait at the client.
 const MAX_CONCURRENT_STREAMS: u32 = 200;
@@ -47,12 +45,35 @@ const MAX_HEADER_BYTES: u32 = 16 * 1024;
 /// After the kill every connection fails at its next read or write; this much later nothing is waited for any more.
 const AFTER_KILL: Duration = Duration::from_secs(2);
 
+/// How long a peer may be gone, or there and of no use, until its connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How often a quiet peer is pinged. Below the idle timeouts of common balancers (60 s and more), so that quiet connections
+    /// are not cut by them.
+    pub keepalive_interval: Duration,
+    /// How long it may take to answer. A peer that is gone without a word is found within the sum of these two.
+    pub keepalive_timeout: Duration,
+    /// How long a reader of a stream may take nothing; it is cut when that is over, or up to a quarter later.
+    pub stall: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            keepalive_interval: Duration::from_secs(20),
+            keepalive_timeout: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
+        }
+    }
+}
+
 /// A listening socket: the port is taken, nothing is accepted yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     max_connections: usize,
+    patience: Patience,
 }
 
 impl Bound {
@@ -63,7 +84,13 @@ impl Bound {
         };
         let listener = TcpListener::bind(address).await.map_err(named)?;
         let address = listener.local_addr().map_err(named)?;
-        Ok(Self { listener, address, max_connections })
+        Ok(Self { listener, address, max_connections, patience: Patience::default() })
+    }
+
+    /// Another patience than the default one.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 
     /// The address with the real port.
@@ -93,6 +120,17 @@ pub enum Protocols {
     HttpAndGrpc,
 }
 
+impl Protocols {
+    /// How many bytes a connection begins with at least: the preface of HTTP/2, or the shortest request of HTTP/1. Keepalive
+    /// works only after them.
+    fn opening_bytes(self) -> usize {
+        match self {
+            Self::Grpc => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len(),
+            Self::HttpAndGrpc => b"GET / HTTP/1.0\r\n\r\n".len(),
+        }
+    }
+}
+
 /// Serves until the drain, and through it. Returns at once where nothing is open, and in any case `AFTER_KILL` after the grace.
 pub async fn serve(
     bound: Bound,
@@ -101,24 +139,27 @@ pub async fn serve(
     metrics: &Metrics,
     drain: &Drain,
 ) -> Result<(), tonic::transport::Error> {
-    let Bound { listener, address, max_connections } = bound;
+    let Bound { listener, address, max_connections, patience } = bound;
     let places = Arc::new(Semaphore::new(max_connections));
-    let incoming = Incoming::new(listener, Arc::clone(&places), drain.clone());
+    let incoming = Incoming::new(listener, protocols.opening_bytes(), Arc::clone(&places), drain.clone());
     let begun = drain.signal();
+    let stalls = Stalls::default();
     let server = Server::builder()
         .accept_http1(protocols == Protocols::HttpAndGrpc)
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_keepalive_interval(Some(patience.keepalive_interval))
+        .http2_keepalive_timeout(Some(patience.keepalive_timeout))
         .http2_adaptive_window(Some(false))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .layer(RpcLayer::new(metrics.clone()))
+        .layer(RpcLayer::new(metrics.clone(), stalls.clone()))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move { begun.begun().await });
     let mut server = pin!(server);
     tokio::select! {
         ended = &mut server => return ended,
         () = end_of_grace(drain) => {}
+        // Never ends: it works beside the others.
+        () = stalls.cut(patience.stall) => {}
     }
     let left = max_connections - places.available_permits();
     tracing::warn!(%address, connections = left, "closing connections that did not end by themselves");

@@ -124,6 +124,12 @@ options! {
             "Time between heartbeats of a quiet watch";
         watch_max_age, "TOOLPULSE_WATCH_MAX_AGE", "30m", "DURATION",
             "Age at which a watch is ended with goodbye";
+        watch_stall, "TOOLPULSE_WATCH_STALL", "60s", "DURATION",
+            "How long a watch's reader may take nothing until its connection is closed";
+        keepalive_interval, "TOOLPULSE_KEEPALIVE_INTERVAL", "20s", "DURATION",
+            "How often a quiet connection is pinged";
+        keepalive_timeout, "TOOLPULSE_KEEPALIVE_TIMEOUT", "10s", "DURATION",
+            "How long the answer to a ping may take until the connection is closed";
         max_watches, "TOOLPULSE_MAX_WATCHES", "20000", "N",
             "How many watches may be open";
         max_watches_per_peer, "TOOLPULSE_MAX_WATCHES_PER_PEER", "1000", "N",

@@ -49,6 +49,7 @@ fn defaults_are_the_documented_ones() {
                 max_total: 20_000,
                 max_per_peer: 1_000,
             },
+            patience: Patience { keepalive_interval: secs(20), keepalive_timeout: secs(10), stall: secs(60) },
             max_request_bytes: 16 << 20,
             drain: Drain { lame_duck: Duration::ZERO, spread: secs(3), grace: secs(10) },
         }

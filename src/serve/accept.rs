@@ -34,6 +34,7 @@ const RESERVED_FILES: u64 = 1_280;
 /// The stream of accepted connections.
 pub(super) struct Incoming {
     listener: TcpListener,
+    opening_bytes: usize,
     places: Arc<Semaphore>,
     drain: Drain,
     backoff: Option<Pin<Box<Sleep>>>,
@@ -43,8 +44,14 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(listener: TcpListener, places: Arc<Semaphore>, drain: Drain) -> Self {
-        Self { listener, places, drain, backoff: None, full: false, failing: false }
+    /// `opening_bytes`: what each connection begins with at least.
+    pub(super) fn new(
+        listener: TcpListener,
+        opening_bytes: usize,
+        places: Arc<Semaphore>,
+        drain: Drain,
+    ) -> Self {
+        Self { listener, opening_bytes, places, drain, backoff: None, full: false, failing: false }
     }
 
     /// The connection, or nothing where there is no place for it: a client that is told at once can go elsewhere.
@@ -60,7 +67,7 @@ impl Incoming {
         }
         // Small replies must not wait for the peer's delayed ACK. A failure means that the peer has gone: reading will tell.
         let _ = tcp.set_nodelay(true);
-        Some(Conn::new(tcp, address, &self.drain, place?))
+        Some(Conn::new(tcp, address, self.opening_bytes, &self.drain, place?))
     }
 }
 

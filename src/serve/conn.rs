@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use super::{FIRST_BYTE_TIMEOUT, drain::Drain};
+use super::{OPENING_TIMEOUT, drain::Drain};
 
 /// Who is at the other end. Every request carries it as an extension.
 #[derive(Clone, Debug)]
@@ -30,9 +30,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Cuts the connection, with all that runs on it. For a peer that takes nothing any more.
-    pub fn close(&self) {
+    /// Cuts the connection, with all that runs on it. For a peer that takes nothing any more. False: it was cut already.
+    pub fn close(&self) -> bool {
+        let first = !self.close.is_cancelled();
         self.close.cancel();
+        first
     }
 }
 
@@ -41,13 +43,15 @@ pub(super) struct Conn {
     tcp: TcpStream,
     peer: Peer,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    silent: Option<Silent>,
+    opening: Option<Opening>,
     /// Its place under the cap; free again when the connection is dropped.
     _place: OwnedSemaphorePermit,
 }
 
-/// The state until the first byte: nothing is lost if such a connection is closed.
-struct Silent {
+/// The state until the peer has said which protocol it speaks: nothing is lost if such a connection is closed.
+struct Opening {
+    /// So many bytes are still to come.
+    missing: usize,
     timeout: Pin<Box<Sleep>>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -56,6 +60,7 @@ impl Conn {
     pub(super) fn new(
         tcp: TcpStream,
         address: SocketAddr,
+        opening_bytes: usize,
         drain: &Drain,
         place: OwnedSemaphorePermit,
     ) -> Self {
@@ -65,8 +70,9 @@ impl Conn {
             tcp,
             closed: Box::pin(close.clone().cancelled_owned()),
             peer: Peer { address, close },
-            silent: Some(Silent {
-                timeout: Box::pin(sleep(FIRST_BYTE_TIMEOUT)),
+            opening: Some(Opening {
+                missing: opening_bytes,
+                timeout: Box::pin(sleep(OPENING_TIMEOUT)),
                 drain: Box::pin(drain.begun_token().clone().cancelled_owned()),
             }),
             _place: place,
@@ -84,13 +90,13 @@ impl Conn {
     }
 }
 
-impl Silent {
+impl Opening {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.timeout.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the peer sent nothing"));
+            return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the peer did not begin"));
         }
         self.drain.as_mut().poll(cx).map(|()| {
-            io::Error::new(io::ErrorKind::ConnectionAborted, "the peer sent nothing before the drain")
+            io::Error::new(io::ErrorKind::ConnectionAborted, "the peer did not begin before the drain")
         })
     }
 }
@@ -104,10 +110,14 @@ impl AsyncRead for Conn {
         self.check(cx)?;
         let before = buf.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.silent = None;
-        } else if let (true, Some(silent)) = (read.is_pending(), &mut self.silent) {
-            return silent.poll_end(cx).map(Err);
+        let came = buf.filled().len() - before;
+        if let Some(opening) = &mut self.opening {
+            opening.missing = opening.missing.saturating_sub(came);
+            if opening.missing == 0 {
+                self.opening = None;
+            } else if read.is_pending() {
+                return opening.poll_end(cx).map(Err);
+            }
         }
         read
     }

@@ -20,10 +20,10 @@ use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 
+pub use self::stall::Stalls;
 use self::{
     body::CallBody,
     methods::{Method, Methods},
-    stall::Stall,
 };
 use super::{deadline, error, prepared::Prepared};
 use crate::{grpc_code::code_name, metrics::Metrics, serve::Peer};
@@ -36,12 +36,13 @@ type Deadline = Option<Pin<Box<Sleep>>>;
 pub struct RpcLayer {
     metrics: Metrics,
     methods: Arc<Methods>,
+    stalls: Stalls,
 }
 
 impl RpcLayer {
-    /// Counts into `metrics`.
-    pub fn new(metrics: Metrics) -> Self {
-        Self { metrics, methods: Arc::new(Methods::load()) }
+    /// Counts into `metrics`; streams are among `stalls` while they live.
+    pub fn new(metrics: Metrics, stalls: Stalls) -> Self {
+        Self { metrics, methods: Arc::new(Methods::load()), stalls }
     }
 }
 
@@ -87,6 +88,7 @@ where
             peer: request.extensions().get::<Peer>().cloned(),
             method,
             metrics: self.layer.metrics.clone(),
+            stalls: self.layer.stalls.clone(),
             counted: false,
         };
         // Made before tonic makes its own timer of the same length: this one fires first, and answers with the right code.
@@ -146,6 +148,7 @@ pub struct Call {
     path: Option<String>,
     peer: Option<Peer>,
     metrics: Metrics,
+    stalls: Stalls,
     counted: bool,
 }
 
@@ -158,7 +161,7 @@ impl Call {
         }
         Prepared::unpack(&mut response);
         let stall = match self.peer.take() {
-            Some(peer) if self.method.streams => Some(Stall::watch(peer)),
+            Some(peer) if self.method.streams => Some(self.stalls.watch(peer)),
             _ => None,
         };
         response.map(|body| Body::new(CallBody::new(body, self, deadline, stall)))
