@@ -247,6 +247,16 @@ impl Catalog {
         }
     }
 
+    /// The same state of one namespace without the lists that were made of it, for a reader that may keep it for long.
+    #[must_use]
+    pub fn without_lists(&self, namespace: &Namespace) -> Self {
+        let tools = self
+            .namespaces
+            .get(namespace)
+            .map(|tools| (namespace.clone(), NamespaceCatalog { listings: Arc::default(), ..tools.clone() }));
+        Self { namespaces: tools.into_iter().collect(), ..self.clone() }
+    }
+
     fn namespace(&self, namespace: &Namespace) -> &NamespaceCatalog {
         self.namespaces.get(namespace).unwrap_or(&self.empty)
     }

@@ -144,7 +144,12 @@ impl Cursor for OperatorCursor {
         let part = self.feed.parts.get(key, || batch.encode(&self.asked, self.message(), &self.feed.clock));
         match part.next {
             Some(progress) => {
-                self.batch = Some(Batch { progress, reset: false, must_send: true, ..batch });
+                // The reader may stall here: it is not to keep alive what others made of this state.
+                let catalog = match batch.progress == Progress::default() {
+                    true => Arc::new(batch.catalog.without_lists(&self.asked.namespace)),
+                    false => batch.catalog,
+                };
+                self.batch = Some(Batch { catalog, progress, reset: false, must_send: true, ..batch });
             }
             None => {
                 self.standing = Standing::Here;
