@@ -6,11 +6,16 @@ mod support;
 
 mod allowlist;
 mod commands;
+mod drain;
+mod limits;
 mod log;
+mod raw;
 mod settings;
 mod shutdown;
+mod stalled;
 mod standstill;
 mod watch;
+mod watches;
 
 use std::process::Stdio;
 

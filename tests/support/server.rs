@@ -39,6 +39,7 @@ pub(crate) struct ServerConfig {
     data_dir: PathBuf,
     probe_allow: Option<String>,
     wait_ready: bool,
+    max_files: Option<u32>,
 }
 
 impl ServerConfig {
@@ -51,6 +52,7 @@ impl ServerConfig {
             // The tests' own targets are on loopback, where the egress guard lets no probe go by itself.
             probe_allow: Some("127.0.0.0/8".into()),
             wait_ready: true,
+            max_files: None,
         }
     }
 
@@ -90,8 +92,21 @@ impl ServerConfig {
         self
     }
 
+    /// At most so many open files.
+    pub(crate) fn max_files(&mut self, max: u32) -> &mut Self {
+        self.max_files = Some(max);
+        self
+    }
+
     fn command(&self) -> Command {
-        let mut command = clean_command();
+        let mut command = match self.max_files {
+            Some(max) => {
+                let mut shell = clean(Command::new("sh"));
+                shell.args(["-c", &format!("ulimit -n {max} && exec \"$0\" \"$@\""), BINARY]);
+                shell
+            }
+            None => clean_command(),
+        };
         command.arg("serve");
         command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", &self.store]);
         command.arg("--data-dir").arg(&self.data_dir);
@@ -106,7 +121,10 @@ impl ServerConfig {
 /// The binary under test with nothing in its environment that would change what it does: a pipeline sets `CI`, a
 /// developer may have set anything.
 pub(crate) fn clean_command() -> Command {
-    let mut command = Command::new(BINARY);
+    clean(Command::new(BINARY))
+}
+
+fn clean(mut command: Command) -> Command {
     let own = std::env::vars_os().map(|(name, _)| name);
     let ours = |name: &OsString| name.to_string_lossy().starts_with("TOOLPULSE_");
     for name in own.filter(ours).chain(["CI", "ALLOWED_TOOLS", "HERMES_ONLY_TOOLS"].map(OsString::from)) {
