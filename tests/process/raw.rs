@@ -31,6 +31,8 @@ impl Raw {
     /// Connects; each stream may send `window` bytes, if it is given, else the protocol's 65,535.
     pub(crate) async fn connect(address: &str, window: Option<u32>) -> Self {
         let mut raw = Self { tcp: TcpStream::connect(address).await.unwrap() };
+        // A call is two writes; the second must not wait for the server's delayed ACK.
+        raw.tcp.set_nodelay(true).unwrap();
         let window = window.map(|size| [&INITIAL_WINDOW_SIZE[..], &size.to_be_bytes()].concat());
         raw.send(PREFACE).await;
         raw.send(&frame(SETTINGS, 0, 0, &window.unwrap_or_default())).await;
