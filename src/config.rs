@@ -37,7 +37,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(24 * 3_600);
-/// The shortest time that a watch setting may ask for; less would be a busy loop.
+/// The shortest heartbeat and age of a watch; less would be a busy loop. Batches may follow each other at once.
 const MIN_WATCH_TIME: Duration = Duration::from_millis(10);
 /// Less than this would cut peers that are merely far away.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
@@ -346,7 +346,7 @@ impl Layers {
     fn watching(&self) -> Result<Watching, Error> {
         let max_total = self.get("max_watches", |t| parse::count(t, 1..=MAX_WATCHES))?;
         Ok(Watching {
-            coalesce: self.duration("watch_coalesce", MIN_WATCH_TIME, MAX_TIMEOUT)?,
+            coalesce: self.duration("watch_coalesce", Duration::ZERO, MAX_TIMEOUT)?,
             heartbeat: self.duration("watch_heartbeat", MIN_WATCH_TIME, MAX_INTERVAL)?,
             max_age: self.duration("watch_max_age", MIN_WATCH_TIME, MAX_WINDOW)?,
             max_total,

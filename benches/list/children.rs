@@ -53,6 +53,7 @@ pub(crate) struct Child(Arc<Process>);
 struct Process {
     child: std::process::Child,
     address: String,
+    admin: String,
 }
 
 impl Drop for Process {
@@ -64,18 +65,28 @@ impl Drop for Process {
 }
 
 impl Child {
-    fn spawn(mut command: Command) -> Self {
+    fn spawn(mut command: Command, has_admin: bool) -> Self {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.find_map(|line| Some(line.ok()?.strip_prefix("listening on ")?.to_owned()));
+        let mut find = |prefix| {
+            let found = lines.find_map(|line| Some(line.ok()?.strip_prefix(prefix)?.to_owned()));
+            found.expect("the server did not start")
+        };
+        let address = find("listening on ");
+        let admin = if has_admin { find("admin on ") } else { String::new() };
         // The rest is read to the end, so that the server never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Self(Arc::new(Process { child, address: address.expect("the server did not start") }))
+        Self(Arc::new(Process { child, address, admin }))
     }
 
     /// `host:port`.
     pub(crate) fn address(&self) -> &str {
         &self.0.address
+    }
+
+    /// `host:port` of the admin port; empty where it has none.
+    pub(crate) fn admin(&self) -> &str {
+        &self.0.admin
     }
 
     /// Its process.
@@ -105,21 +116,26 @@ impl Child {
 pub(crate) async fn own(args: &[&str], count: Option<&Path>) -> Child {
     let mut command = counted(std::env::current_exe().unwrap(), count);
     command.args(args);
-    Child::spawn(command)
+    Child::spawn(command, false)
 }
 
 /// The real binary with an empty store of a kind, ready.
 pub(crate) async fn toolpulse(store: &str, data: &Path, count: Option<&Path>) -> Child {
+    toolpulse_with(store, data, count, &[]).await
+}
+
+/// The same with further flags.
+pub(crate) async fn toolpulse_with(store: &str, data: &Path, count: Option<&Path>, flags: &[&str]) -> Child {
     let mut command = counted(env!("CARGO_BIN_EXE_toolpulse"), count);
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", store]);
-    command.arg("--data-dir").arg(data).args(["--log", "error"]);
+    command.arg("--data-dir").arg(data).args(["--log", "error"]).args(flags);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("TOOLPULSE_") || matches!(&*text, "CI" | "ALLOWED_TOOLS" | "HERMES_ONLY_TOOLS") {
             command.env_remove(name);
         }
     }
-    let server = Child::spawn(command);
+    let server = Child::spawn(command, true);
     let mut health = HealthClient::connect(format!("http://{}", server.address())).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while health.check(HealthCheckRequest::default()).await.is_ok_and(|reply| reply.get_ref().status != 1) {

@@ -3,21 +3,16 @@
 use std::{cell::RefCell, path::Path, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::{
     task::{LocalSet, spawn_local},
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
-use tonic::{
-    Request,
-    client::Grpc,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
 
 use super::{
     children::{cores, pinned},
-    raw::{METHOD, RawCodec},
+    raw::{call, client},
 };
 
 pub(crate) const CONNECTIONS: usize = 2;
@@ -27,7 +22,6 @@ pub(crate) const IN_FLIGHT: usize = 16;
 const MAX_OPEN: usize = 4_000;
 /// No load lasts longer than it should by more than this.
 const OVERTIME: Duration = Duration::from_secs(10);
-const MAX_REPLY: usize = 64 << 20;
 
 /// What one load of a server gave.
 #[derive(Clone, Copy, Debug)]
@@ -165,15 +159,4 @@ impl Callers {
             sleep_until(Instant::now() + Duration::from_millis(1)).await;
         }
     }
-}
-
-pub(crate) fn client(channel: &Channel) -> Grpc<Channel> {
-    Grpc::new(channel.clone()).max_decoding_message_size(MAX_REPLY)
-}
-
-/// One call; the reply's bytes.
-pub(crate) async fn call(client: &mut Grpc<Channel>, request: &Bytes) -> Bytes {
-    client.ready().await.unwrap();
-    let path = PathAndQuery::from_static(METHOD);
-    client.unary(Request::new(request.clone()), path, RawCodec).await.unwrap().into_inner()
 }

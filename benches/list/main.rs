@@ -11,6 +11,7 @@
 // What a benchmark finds is for whoever ran it, and a benchmark that can't go on should say why and stop.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "shared with the other benchmark, which needs more of it")]
 mod children;
 mod instructions;
 mod load;

@@ -1,13 +1,34 @@
-//! A codec for messages that are bytes already.
+//! Calls whose messages are bytes already.
 
 use bytes::{Buf, BufMut, Bytes};
+use http::uri::PathAndQuery;
 use tonic::{
-    Status,
+    Request, Status,
+    client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    transport::Channel,
 };
 
 /// The method that everything here is about.
 pub(crate) const METHOD: &str = "/toolpulse.v1.ToolRegistryService/ListAvailableTools";
+
+const MAX_REPLY: usize = 64 << 20;
+
+pub(crate) fn client(channel: &Channel) -> Grpc<Channel> {
+    Grpc::new(channel.clone()).max_decoding_message_size(MAX_REPLY)
+}
+
+/// One call; the reply's bytes.
+pub(crate) async fn call(client: &mut Grpc<Channel>, request: &Bytes) -> Bytes {
+    call_to(client, METHOD, request).await
+}
+
+/// One call of any method.
+pub(crate) async fn call_to(client: &mut Grpc<Channel>, method: &'static str, request: &Bytes) -> Bytes {
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static(method);
+    client.unary(Request::new(request.clone()), path, RawCodec).await.unwrap().into_inner()
+}
 
 /// Messages as bytes, both ways.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,7 @@ use prost::Message;
 use tonic::transport::Endpoint;
 use toolpulse::proto::v1::{self, tool_registry_service_client::ToolRegistryServiceClient};
 
-use super::load::{call, client};
+use super::raw::{call, client};
 
 /// Tools in one call of RegisterTools.
 const BATCH: usize = 500;
@@ -58,7 +58,8 @@ pub(crate) fn tool(i: usize) -> v1::ToolSpec {
     }
 }
 
-fn name(i: usize) -> String {
+/// What tool `i` is called.
+pub(crate) fn name(i: usize) -> String {
     format!("{}_{}_{i}", VERBS[i % VERBS.len()], NOUNS[i / VERBS.len() % NOUNS.len()])
 }
 
