@@ -18,7 +18,8 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 /// 10,000 equal watchers.
 pub(crate) async fn crowd(files: &Path, quick: bool) {
-    let (connections, flips, idle) = if quick { (10, 20, 5) } else { (50, 100, 20) };
+    // Idle for longer than a heartbeat takes.
+    let (connections, flips, idle) = if quick { (10, 20, 17) } else { (50, 100, 30) };
     let count = connections * STREAMS;
     println!("crowd: {count} watchers on {connections} connections, all of one filter");
     let server = Server::start(&files.join("crowd"), &[]).await;
@@ -47,6 +48,10 @@ pub(crate) async fn crowd(files: &Path, quick: bool) {
     row("deliveries per s of server CPU", format!("{:.0}", given.deliveries / cpu), ">= 200000");
     row("us of server CPU a delivery", format!("{:.2}", 1e6 * cpu / given.deliveries), "<= 5");
     row("bytes a delivery", format!("{:.0}", given.bytes / given.deliveries), "");
+    let cpu = server.cpu_time();
+    server.flip_elsewhere(flips).await;
+    let cpu = (server.cpu_time() - cpu).as_secs_f64();
+    row("us of CPU a watcher, of a flip elsewhere", format!("{:.2}", 1e6 * cpu / (flips * count) as f64), "");
     usage("before", before);
     usage("open", server.usage());
     drop(watchers);

@@ -8,12 +8,13 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
 use toolpulse::proto::v1::{self, tool_registry_service_client::ToolRegistryServiceClient};
 
 use super::{
     children::{self, Child},
     tools,
-    watchers::{TOOLS, flipping},
+    watchers::{ELSEWHERE, FLIPPING, TOOLS, flip},
 };
 
 /// The bounds of one address and of all, out of the way.
@@ -38,18 +39,33 @@ impl Server {
         let flags = [&ROOM[..], flags].concat();
         let child = children::toolpulse_with("sqlite", data, None, &flags).await;
         tools::register(child.address(), TOOLS).await;
-        let mut client =
-            ToolRegistryServiceClient::connect(format!("http://{}", child.address())).await.unwrap();
-        let probe = v1::ProbeSpec {
-            kind: Some(v1::probe_spec::Kind::Report(v1::ReportProbe {})),
-            ..Default::default()
-        };
-        let ttl = prost_types::Duration { seconds: TTL.as_secs().cast_signed(), nanos: 0 };
-        let tool = v1::ToolSpec { probes: vec![probe], ttl: Some(ttl), ..tools::tool(0) };
-        let request = v1::RegisterToolRequest { tool: Some(tool), overwrite: true, ..Default::default() };
-        client.register_tool(request).await.unwrap();
-        client.report_probe_result(flipping(v1::ProbeOutcome::Pass)).await.unwrap();
-        Self(child)
+        let server = Self(child);
+        let mut client = server.client().await;
+        for which in [FLIPPING, ELSEWHERE] {
+            let probe = v1::ProbeSpec {
+                kind: Some(v1::probe_spec::Kind::Report(v1::ReportProbe {})),
+                ..Default::default()
+            };
+            let ttl = prost_types::Duration { seconds: TTL.as_secs().cast_signed(), nanos: 0 };
+            let tool = v1::ToolSpec { probes: vec![probe], ttl: Some(ttl), ..tools::tool(which) };
+            let request = v1::RegisterToolRequest { tool: Some(tool), overwrite: true, ..Default::default() };
+            client.register_tool(request).await.unwrap();
+            client.report_probe_result(flip(which, v1::ProbeOutcome::Pass)).await.unwrap();
+        }
+        server
+    }
+
+    /// Flips the tool that nobody watches, so often.
+    pub(crate) async fn flip_elsewhere(&self, count: usize) {
+        let mut client = self.client().await;
+        for round in 0..count {
+            let to = if round % 2 == 0 { v1::ProbeOutcome::No } else { v1::ProbeOutcome::Pass };
+            client.report_probe_result(flip(ELSEWHERE, to)).await.unwrap();
+        }
+    }
+
+    async fn client(&self) -> ToolRegistryServiceClient<Channel> {
+        ToolRegistryServiceClient::connect(format!("http://{}", self.address())).await.unwrap()
     }
 
     pub(crate) fn address(&self) -> &str {

@@ -38,8 +38,13 @@ const OF_ONE: usize = 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The tool that flips: every watcher watches it.
-pub(crate) fn flipping(now: v1::ProbeOutcome) -> v1::ReportProbeResultRequest {
-    v1::ReportProbeResultRequest { name: tools::name(0), outcome: now.into(), ..Default::default() }
+pub(crate) const FLIPPING: usize = 0;
+/// One that flips and is in no filter where there is but one.
+pub(crate) const ELSEWHERE: usize = TOOLS / 2;
+
+/// A flip of a tool.
+pub(crate) fn flip(tool: usize, to: v1::ProbeOutcome) -> v1::ReportProbeResultRequest {
+    v1::ReportProbeResultRequest { name: tools::name(tool), outcome: to.into(), ..Default::default() }
 }
 
 /// The watch of one of many filters: the flipping tool, and 19 others, which are different ones for each of 1,000 filters.
@@ -47,7 +52,7 @@ fn filter(of: usize) -> v1::WatchAvailableToolsRequest {
     let others = TOOLS - 1;
     let (start, step) = (of % others, 7 * (1 + of / others));
     let names = (0..OF_ONE - 1).map(|k| tools::name(1 + (start + k * step) % others));
-    let names = names.chain([tools::name(0)]).collect();
+    let names = names.chain([tools::name(FLIPPING)]).collect();
     v1::WatchAvailableToolsRequest { allowed_tools: Some(v1::AllowedTools { names }), ..Default::default() }
 }
 
@@ -147,7 +152,7 @@ pub(crate) async fn main(args: &[&str]) {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let (address, changes) = match args {
         [address] => {
-            let change = |to| Bytes::from(flipping(to).encode_to_vec());
+            let change = |to| Bytes::from(flip(FLIPPING, to).encode_to_vec());
             (*address, [change(v1::ProbeOutcome::No), change(v1::ProbeOutcome::Pass)])
         }
         [address, one, other] => {
