@@ -146,8 +146,7 @@ pub(crate) async fn stalled(files: &Path, quick: bool) {
     let before = beside.usage();
     // Processes of their own, so that the live ones are the same in both.
     let mut stuck = Watchers::of(beside.address());
-    stuck.open_shut(3, 200);
-    stuck.open_deaf(4, 100);
+    stuck.open_shut(1_000 / STREAMS, STREAMS);
     beside.until_watchers(1_000).await;
     let stalled = beside.usage();
     row("resident KiB a stalled watcher", kib_each(stalled, before, 1_000), "bounded");
@@ -176,6 +175,15 @@ pub(crate) async fn stalled(files: &Path, quick: bool) {
         (beside.resident() as f64 - stalled.resident as f64) as i64 / 1024,
         "bounded",
     );
+    // Those get messages until the server holds as many for them as it ever does.
+    let before = alone.usage();
+    let mut deaf = Watchers::of(alone.address());
+    deaf.open_deaf(4, 100);
+    alone.until_watchers(500).await;
+    row("resident KiB a reader of no socket", kib_each(alone.usage(), before, 400), "bounded");
+    let flips = if quick { 20 } else { 100 };
+    live[0].flips(flips, AT_ONCE, AT_ONCE);
+    row(&format!("the same after {flips} flips"), kib_each(alone.usage(), before, 400), "bounded");
     if !quick {
         let began = Instant::now();
         beside.until_watchers(100).await;
