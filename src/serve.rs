@@ -3,6 +3,7 @@
 mod accept;
 mod conn;
 mod drain;
+mod gather;
 
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -141,7 +142,7 @@ pub async fn serve(
 ) -> Result<(), tonic::transport::Error> {
     let Bound { listener, address, max_connections, patience } = bound;
     let places = Arc::new(Semaphore::new(max_connections));
-    let incoming = Incoming::new(listener, protocols.opening_bytes(), Arc::clone(&places), drain.clone());
+    let incoming = Incoming::new(listener, protocols, Arc::clone(&places), drain.clone());
     let begun = drain.signal();
     let stalls = Stalls::default();
     let server = Server::builder()

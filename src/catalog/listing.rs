@@ -1,14 +1,16 @@
 //! What an agent is shown, in the form that it asked for: lists are made once and shared by all whose filters are equal.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, HashMap},
+    borrow::Borrow,
+    cmp::{Ordering, Reverse},
+    collections::BTreeSet,
     ops::Deref,
     sync::{Arc, OnceLock},
 };
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use super::{
     Catalog, CatalogTool, Definition, Filter, Stage, Visibility,
@@ -26,7 +28,7 @@ use crate::{
 };
 
 /// Most distinct lists that one namespace keeps ready. Agents share few roles; beyond that a list is made anew each time.
-const MAX_LISTINGS: usize = 512;
+const MAX_LISTINGS: usize = 4_096;
 /// Most bytes of definitions in them, all together: what agents ask for must not decide how much memory there is.
 const MAX_READY_BYTES: usize = 64 << 20;
 /// So many changed tools are less work one by one than the whole list, however small it is.
@@ -86,9 +88,10 @@ pub struct Hidden<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Listings(ArcSwap<Kept>);
 
+/// Persistent, so that one list more costs the same however many there are.
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    by_shape: HashMap<Shape, Ready>,
+    by_shape: HashTrieMapSync<Shape, Ready>,
     count: usize,
     bytes: usize,
 }
@@ -97,16 +100,62 @@ struct Kept {
 #[derive(Clone, Debug, Default)]
 struct Ready {
     all: Option<Arc<Listing>>,
-    /// Sorted by names, which are sorted and each once. There are few, and to compare names costs less than to hash all.
-    some: Vec<(Arc<[String]>, Arc<Listing>)>,
+    some: RedBlackTreeMapSync<Names, Arc<Listing>>,
 }
 
-impl Ready {
-    /// Where the list for `names` is, or would be.
-    fn find(&self, names: &[&str]) -> Result<usize, usize> {
-        self.some.binary_search_by(|(have, _)| have.iter().map(String::as_str).cmp(names.iter().copied()))
+/// Sorted names, each once. To compare a few of them costs less than to hash all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Names(Arc<[String]>);
+
+/// Sorted names, whoever owns their texts.
+trait Named {
+    fn name(&self, at: usize) -> Option<&str>;
+}
+
+impl Named for Names {
+    fn name(&self, at: usize) -> Option<&str> {
+        self.0.get(at).map(String::as_str)
     }
 }
+
+impl Named for &[&str] {
+    fn name(&self, at: usize) -> Option<&str> {
+        self.get(at).copied()
+    }
+}
+
+impl<'a> Borrow<dyn Named + 'a> for Names {
+    fn borrow(&self) -> &(dyn Named + 'a) {
+        self
+    }
+}
+
+impl Ord for dyn Named + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let differ = (0..).find_map(|at| {
+            let (mine, theirs) = (self.name(at), other.name(at));
+            match mine.cmp(&theirs) {
+                Ordering::Equal if mine.is_some() => None,
+                ordering => Some(ordering),
+            }
+        });
+        differ.unwrap_or(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for dyn Named + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Named + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for dyn Named + '_ {}
 
 impl Listings {
     fn get(&self, shape: &Shape, names: Option<&[&str]>) -> Option<Arc<Listing>> {
@@ -114,7 +163,7 @@ impl Listings {
         let ready = kept.by_shape.get(shape)?;
         match names {
             None => ready.all.clone(),
-            Some(names) => ready.find(names).ok().map(|at| Arc::clone(&ready.some[at].1)),
+            Some(names) => ready.some.get(&names as &dyn Named).cloned(),
         }
     }
 
@@ -126,13 +175,16 @@ impl Listings {
             if kept.count >= MAX_LISTINGS || bytes > MAX_READY_BYTES {
                 return kept;
             }
-            let ready = kept.by_shape.entry(shape.clone()).or_default();
-            match names.map(|names| ready.find(names)) {
+            let mut ready = kept.by_shape.get(shape).cloned().unwrap_or_default();
+            match names {
                 None if ready.all.is_none() => ready.all = Some(Arc::clone(listing)),
-                Some(Err(at)) => ready.some.insert(at, (Arc::clone(&owned), Arc::clone(listing))),
+                Some(names) if !ready.some.contains_key(&names as &dyn Named) => {
+                    ready.some.insert_mut(Names(Arc::clone(&owned)), Arc::clone(listing));
+                }
                 // Somebody was faster.
-                None | Some(Ok(_)) => return kept,
+                _ => return kept,
             }
+            kept.by_shape.insert_mut(shape.clone(), ready);
             kept.count += 1;
             kept.bytes = bytes;
             kept

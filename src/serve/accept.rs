@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_stream::Stream;
 
-use super::{conn::Conn, drain::Drain};
+use super::{Protocols, conn::Conn, drain::Drain};
 
 /// How long to wait after an accept that failed for want of something (files, memory). The connection stays in the queue, so
 /// that an immediate try would fail the same way and burn a core.
@@ -34,7 +34,7 @@ const RESERVED_FILES: u64 = 1_280;
 /// The stream of accepted connections.
 pub(super) struct Incoming {
     listener: TcpListener,
-    opening_bytes: usize,
+    protocols: Protocols,
     places: Arc<Semaphore>,
     drain: Drain,
     backoff: Option<Pin<Box<Sleep>>>,
@@ -44,14 +44,13 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// `opening_bytes`: what each connection begins with at least.
     pub(super) fn new(
         listener: TcpListener,
-        opening_bytes: usize,
+        protocols: Protocols,
         places: Arc<Semaphore>,
         drain: Drain,
     ) -> Self {
-        Self { listener, opening_bytes, places, drain, backoff: None, full: false, failing: false }
+        Self { listener, protocols, places, drain, backoff: None, full: false, failing: false }
     }
 
     /// The connection, or nothing where there is no place for it: a client that is told at once can go elsewhere.
@@ -67,7 +66,7 @@ impl Incoming {
         }
         // Small replies must not wait for the peer's delayed ACK. A failure means that the peer has gone: reading will tell.
         let _ = tcp.set_nodelay(true);
-        Some(Conn::new(tcp, address, self.opening_bytes, &self.drain, place?))
+        Some(Conn::new(tcp, address, self.protocols, &self.drain, place?))
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use super::{OPENING_TIMEOUT, drain::Drain};
+use super::{OPENING_TIMEOUT, Protocols, drain::Drain, gather::Gather};
 
 /// Who is at the other end. Every request carries it as an extension.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Peer {
 
 /// An accepted connection.
 pub(super) struct Conn {
-    tcp: TcpStream,
+    tcp: Gather<TcpStream>,
     peer: Peer,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     opening: Option<Opening>,
@@ -60,18 +60,18 @@ impl Conn {
     pub(super) fn new(
         tcp: TcpStream,
         address: SocketAddr,
-        opening_bytes: usize,
+        protocols: Protocols,
         drain: &Drain,
         place: OwnedSemaphorePermit,
     ) -> Self {
         // A token of its own: the connections do not contend for one lock, and each can be cut alone.
         let close = drain.kill_token().child_token();
         Self {
-            tcp,
+            tcp: Gather::new(tcp, protocols == Protocols::Grpc),
             closed: Box::pin(close.clone().cancelled_owned()),
             peer: Peer { address, close },
             opening: Some(Opening {
-                missing: opening_bytes,
+                missing: protocols.opening_bytes(),
                 timeout: Box::pin(sleep(OPENING_TIMEOUT)),
                 drain: Box::pin(drain.begun_token().clone().cancelled_owned()),
             }),

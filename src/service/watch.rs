@@ -9,17 +9,22 @@ use std::{
     fmt,
     net::IpAddr,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep, sleep};
-use tokio_stream::{Stream, wrappers::WatchStream as Changes};
+use tokio::{
+    sync::{futures::OwnedNotified, watch::Receiver},
+    time::{Instant, Sleep, sleep_until},
+};
+use tokio_stream::Stream;
 use tonic::Status;
 
+mod news;
 mod parts;
 
+use self::news::News;
 pub use self::parts::{Part, Parts};
 use super::{convert::to_proto_duration, error};
 use crate::{
@@ -96,6 +101,8 @@ struct Shared {
     signal: Signal,
     metrics: Metrics,
     open: Mutex<Open>,
+    /// There from the first watch on.
+    news: OnceLock<Arc<News>>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +114,7 @@ struct Open {
 impl Watches {
     /// None yet. `signal` ends them.
     pub fn new(settings: WatchSettings, signal: Signal, metrics: Metrics) -> Self {
-        Self(Arc::new(Shared { settings, signal, metrics, open: Mutex::default() }))
+        Self(Arc::new(Shared { settings, signal, metrics, open: Mutex::default(), news: OnceLock::new() }))
     }
 
     /// Opens a watch for a peer. `reader` wakes it when there may be something new.
@@ -125,18 +132,26 @@ impl Watches {
         let (mut revisions, mut settled) = (reader.revisions(), reader.settled());
         revisions.mark_unchanged();
         let is_settled = *settled.borrow_and_update();
+        let news = self.0.news.get_or_init(|| News::start(reader, self.0.signal.clone()));
+        let heartbeat_at = news.tick(heartbeat);
+        let now = Instant::now();
+        let age_at = now + jittered(max_age);
         Ok(WatchStream {
             cursor,
             phase: Phase::Idle,
             moved: true,
             has_begun: false,
-            revisions: Changes::from_changes(revisions),
+            revisions,
             is_settled,
-            settled: Changes::from_changes(settled),
-            pause: Box::pin(sleep(Duration::ZERO)),
-            pausing_until: Instant::now(),
-            heartbeat: Box::pin(sleep(jittered(heartbeat))),
-            age: Box::pin(sleep(jittered(max_age))),
+            settled,
+            wake: Box::pin(news.next()),
+            news: Arc::clone(news),
+            waker: None,
+            pause: None,
+            pausing_until: now,
+            timer: Box::pin(sleep_until(heartbeat_at.min(age_at))),
+            heartbeat_at,
+            age_at,
             goodbye: Box::pin(self.0.signal.goodbye()),
             place,
         })
@@ -203,15 +218,21 @@ pub struct WatchStream<C> {
     moved: bool,
     /// The first batch began: before it there is no state to be said of.
     has_begun: bool,
-    revisions: Changes<u64>,
+    revisions: Receiver<u64>,
     /// Whether what is known can be told: while the registry settles, watches are silent.
     is_settled: bool,
-    settled: Changes<bool>,
-    /// Until the next batch may begin; set when it is waited for.
-    pause: Pin<Box<Sleep>>,
+    settled: Receiver<bool>,
+    news: Arc<News>,
+    wake: Pin<Box<OwnedNotified>>,
+    /// Whom the timer wakes.
+    waker: Option<Waker>,
+    /// Until the next batch may begin; there only where a batch waits for it.
+    pause: Option<Pin<Box<Sleep>>>,
     pausing_until: Instant,
-    heartbeat: Pin<Box<Sleep>>,
-    age: Pin<Box<Sleep>>,
+    /// The earlier of the next two.
+    timer: Pin<Box<Sleep>>,
+    heartbeat_at: Instant,
+    age_at: Instant,
     goodbye: Pin<Box<dyn Future<Output = Duration> + Send>>,
     place: Place,
 }
@@ -249,23 +270,37 @@ impl<C: Cursor> WatchStream<C> {
 
     /// What happens between batches. Ready without a message: a batch begins.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<C::Message>> {
-        if self.age.as_mut().poll(cx).is_ready() {
-            let retry_after = Duration::from_millis(fastrand::u64(AGE_RETRY_MS));
-            return Poll::Ready(Some(self.say_goodbye(GoodbyeReason::AgeLimit, retry_after, Ok(()))));
+        // What comes from here on wakes again.
+        while self.wake.as_mut().poll(cx).is_ready() {
+            self.wake.set(self.news.next());
         }
-        while let Poll::Ready(revision) = Pin::new(&mut self.revisions).poll_next(cx) {
-            if revision.is_none() {
+        if self.news.is_draining()
+            && let Poll::Ready(message) = self.poll_drain(cx)
+        {
+            return Poll::Ready(Some(message));
+        }
+        match self.revisions.has_changed() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.revisions.mark_unchanged();
+                self.moved = true;
+            }
+            Err(_) => {
                 // Nothing will ever change again: the server is about to end.
                 let retry_after = serve::retry_after();
                 let status = Err(error::draining(retry_after));
                 return Poll::Ready(Some(self.say_goodbye(GoodbyeReason::Drain, retry_after, status)));
             }
-            self.moved = true;
         }
-        while let Poll::Ready(Some(is_settled)) = Pin::new(&mut self.settled).poll_next(cx) {
-            self.is_settled = is_settled;
+        if self.settled.has_changed().unwrap_or(false) {
+            self.is_settled = *self.settled.borrow_and_update();
         }
-        if self.moved && self.is_settled && self.poll_pause(cx).is_ready() {
+        let now = Instant::now();
+        if now >= self.age_at {
+            let retry_after = Duration::from_millis(fastrand::u64(AGE_RETRY_MS));
+            return Poll::Ready(Some(self.say_goodbye(GoodbyeReason::AgeLimit, retry_after, Ok(()))));
+        }
+        if self.moved && self.is_settled && self.poll_pause(now, cx).is_ready() {
             // The revision was marked as seen before the state is looked at: what comes later wakes again.
             self.moved = false;
             self.has_begun = true;
@@ -273,24 +308,37 @@ impl<C: Cursor> WatchStream<C> {
             self.phase = Phase::Batch(false);
             return Poll::Ready(None);
         }
-        if !self.has_begun {
-            return Poll::Pending;
+        self.poll_heartbeat(now, cx).map(Some)
+    }
+
+    /// The next heartbeat, once it is due and there is a state to be said of; else the timer wakes again, for it or the age.
+    fn poll_heartbeat(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<C::Message> {
+        let is_due = now >= self.heartbeat_at;
+        if is_due {
+            let heartbeat = self.place.shared.settings.heartbeat;
+            self.heartbeat_at = self.news.tick(heartbeat).max(now + Duration::from_millis(1));
+            self.timer.as_mut().reset(self.heartbeat_at.min(self.age_at));
+            self.waker = None;
         }
-        ready!(self.heartbeat.as_mut().poll(cx));
-        let next = jittered(self.place.shared.settings.heartbeat);
-        self.heartbeat.as_mut().reset(Instant::now() + next);
-        Poll::Ready(Some(self.cursor.heartbeat()))
+        // A timer that is set for this task already need not be asked again with each message.
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+            if self.timer.as_mut().poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        if is_due && self.has_begun { Poll::Ready(self.cursor.heartbeat()) } else { Poll::Pending }
     }
 
     /// The time between batches. The timer is set only where a batch waits for it.
-    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if Instant::now() >= self.pausing_until {
+    fn poll_pause(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if now >= self.pausing_until {
+            self.pause = None;
             return Poll::Ready(());
         }
-        if self.pause.deadline() != self.pausing_until {
-            self.pause.as_mut().reset(self.pausing_until);
-        }
-        self.pause.as_mut().poll(cx)
+        let until = self.pausing_until;
+        let pause = self.pause.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        pause.as_mut().poll(cx)
     }
 
     fn say_goodbye(
@@ -317,7 +365,9 @@ impl<C: Cursor> Stream for WatchStream<C> {
                 };
                 return Poll::Ready(Some(Err(status)));
             }
-            if let Poll::Ready(message) = this.poll_drain(cx) {
+            if this.news.is_draining()
+                && let Poll::Ready(message) = this.poll_drain(cx)
+            {
                 return Poll::Ready(Some(Ok(message)));
             }
             if let Some(message) = this.next_part() {
