@@ -24,7 +24,7 @@ use crate::{
     manifest,
     metrics::Metrics,
     owner::{Handle, Owner, Parts},
-    prober::{Prober, egress},
+    prober::{Prober, carry, egress, secrets::Secrets},
     proto::v1::{
         agent_policy_service_server::AgentPolicyServiceServer,
         gateway_status_service_server::GatewayStatusServiceServer,
@@ -134,7 +134,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         ServerAllowlist::from_environment(&environment(&settings)).map_err(Error::Configuration)?;
     log(&lines);
     let defaults = defaults(&settings);
-    let policy = egress_policy(&settings)?;
+    let (policy, rules) = (egress_policy(&settings)?, carry_rules(&settings));
     let bound = bind("TOOLPULSE_LISTEN", settings.listen, serve::connection_cap()).await?;
     let bound = bound.with_patience(patience(&settings));
     let admin = bind("TOOLPULSE_ADMIN_LISTEN", settings.admin_listen, serve::ADMIN_CONNECTIONS).await?;
@@ -158,7 +158,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         store,
         loaded,
         has_manifest: declared.is_some(),
-        prober: Prober::new(policy.clone()),
+        prober: Prober::carrying(policy.clone(), rules.clone()),
         publisher,
         metrics: metrics.clone(),
         stop: stop_owner.clone(),
@@ -166,7 +166,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let (owner, handle) = Owner::new(parts).await.map_err(|e| Error::Failed(e.to_string()))?;
     let owner = tokio::spawn(owner.run());
 
-    let judge = Judge { defaults, egress: policy };
+    let judge = Judge { defaults, egress: policy, rules };
     let follower = match declared {
         Some((manifest, follower)) => {
             declared::declare(&handle, &judge, manifest).await.map_err(Error::Configuration)?;
@@ -379,7 +379,12 @@ fn defaults(settings: &Settings) -> availability::Defaults {
 /// # Errors
 /// The settings of the egress guard are wrong.
 pub fn judge(settings: &Settings) -> Result<Judge, Error> {
-    Ok(Judge { defaults: defaults(settings), egress: egress_policy(settings)? })
+    Ok(Judge { defaults: defaults(settings), egress: egress_policy(settings)?, rules: carry_rules(settings) })
+}
+
+fn carry_rules(settings: &Settings) -> carry::Rules {
+    let config::Probing { secrets_dir, insecure_tls, .. } = &settings.probe;
+    carry::Rules { secrets: Secrets::new(secrets_dir.clone()), insecure_tls: *insecure_tls }
 }
 
 fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {

@@ -123,6 +123,10 @@ pub struct Probing {
     pub egress: Egress,
     /// CIDRs, addresses and hosts that may be probed besides.
     pub allow: Vec<String>,
+    /// Directory of the secrets that probes may refer to.
+    pub secrets_dir: Option<PathBuf>,
+    /// Whether a probe may verify no certificate.
+    pub insecure_tls: bool,
 }
 
 /// Which targets may be probed.
@@ -313,6 +317,8 @@ impl Layers {
             grace: self.window("probe_grace", interval, timeout)?,
             egress: self.get("probe_egress", |t| parse::word(t, &words))?,
             allow: self.get("probe_allow", parse::list)?,
+            secrets_dir: self.optional("secrets_dir", parse::path)?,
+            insecure_tls: self.get("probe_insecure_tls", parse::boolean)?,
         })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! It is only taken apart here. Whether a spec is valid is judged where every other spec is, at registration.
 
+mod carry;
 mod file;
 mod follow;
 #[cfg(test)]

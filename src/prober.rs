@@ -2,10 +2,12 @@
 //!
 //! Who is due is not decided here: `core::schedule` does that, and the owner task starts the runs.
 
+pub mod carry;
 mod dial;
 pub mod egress;
 pub mod grpc;
 pub mod http;
+pub mod secrets;
 mod tcp;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -14,7 +16,7 @@ use rustls::RootCertStore;
 use tokio::time::{Instant, timeout_at};
 
 use self::dial::Dialer;
-use crate::core::probe::{ErrorClass, Outcome, ProbeKind, Run};
+use crate::core::probe::{ErrorClass, Outcome, ProbeKind, Run, Secret, Why};
 
 /// How the probes name themselves to their targets.
 const USER_AGENT: &str = concat!("toolpulse-probe/", env!("CARGO_PKG_VERSION"));
@@ -24,14 +26,20 @@ const USER_AGENT: &str = concat!("toolpulse-probe/", env!("CARGO_PKG_VERSION"));
 pub struct Prober(Arc<Dialer>);
 
 impl Prober {
-    /// A prober that trusts the public roots.
+    /// A prober that trusts the public roots and carries no secret.
     pub fn new(egress: egress::Policy) -> Self {
-        Self::with_roots(egress, webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
+        Self::carrying(egress, carry::Rules::default())
+    }
+
+    /// A prober that trusts the public roots and carries what `rules` let it.
+    pub fn carrying(egress: egress::Policy, rules: carry::Rules) -> Self {
+        let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+        Self(Arc::new(Dialer::new(egress, roots, rules)))
     }
 
     /// A prober that trusts `roots` and no others.
     pub fn with_roots(egress: egress::Policy, roots: RootCertStore) -> Self {
-        Self(Arc::new(Dialer::new(egress, roots)))
+        Self(Arc::new(Dialer::new(egress, roots, carry::Rules::default())))
     }
 
     /// The guard that every run goes through.
@@ -44,7 +52,12 @@ impl Prober {
     /// Nothing is spawned but the lookup, so dropping the future closes the socket with it.
     pub async fn run(&self, kind: &ProbeKind, timeout: Duration) -> Run {
         let start = Instant::now();
-        let mut progress = Progress { address: None, stage: Stage::Resolving, deadline: start + timeout };
+        let mut progress = Progress {
+            address: None,
+            stage: Stage::Resolving,
+            deadline: start + timeout,
+            told: carry::said(kind),
+        };
         let outcome = match timeout_at(progress.deadline, self.ask(kind, &mut progress)).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -53,6 +66,7 @@ impl Prober {
                 Outcome::error(ErrorClass::Timeout, &text)
             }
         };
+        let outcome = untold(outcome, &progress.told);
         Run { outcome, duration: start.elapsed(), address: progress.address }
     }
 
@@ -67,12 +81,24 @@ impl Prober {
     }
 }
 
+/// An outcome whose message repeats nothing that the target was told.
+fn untold(outcome: Outcome, told: &[Secret]) -> Outcome {
+    let clean = |why: Why| Why { message: carry::scrub(&why.message, told).into(), ..why };
+    match outcome {
+        Outcome::Pass => Outcome::Pass,
+        Outcome::No(why) => Outcome::No(clean(why)),
+        Outcome::Error(class, why) => Outcome::Error(class, clean(why)),
+    }
+}
+
 /// How far a run came; outlives a run that its deadline ends.
 #[derive(Debug)]
 struct Progress {
     address: Option<SocketAddr>,
     stage: Stage,
     deadline: Instant,
+    /// What the target is told that may be a credential.
+    told: Vec<Secret>,
 }
 
 /// What a run waits for.

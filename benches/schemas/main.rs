@@ -18,7 +18,7 @@ use toolpulse::{
         schema::{MAX_BYTES, MAX_NODES},
         tool,
     },
-    prober::egress,
+    prober::{carry, egress},
     proto::v1,
     render::{Format, Rendered},
     service::tools::{Judge, Manner},
@@ -70,7 +70,11 @@ struct Step {
 }
 
 fn steps(case: &cases::Case) -> Vec<Step> {
-    let judge = Judge { defaults: Defaults::default(), egress: egress::Policy::default() };
+    let judge = Judge {
+        defaults: Defaults::default(),
+        egress: egress::Policy::default(),
+        rules: carry::Rules::default(),
+    };
     let manner = Manner::default();
     let given = v1::ToolSpec {
         name: "search_documents".to_owned(),

@@ -18,7 +18,7 @@ use crate::{
         probe::{ErrorClass, Outcome},
         registry::{Entry, Registry},
         time::Moment,
-        tool::{SpecWarning, StoredTool, ToolSpec, label_warning, schema_warnings},
+        tool::{SpecWarning, StoredTool, ToolSpec, label_warning, schema_warnings, tls_warnings},
     },
     render::{Format, Loss, Omission, Rendered},
 };
@@ -206,7 +206,7 @@ impl CatalogTool {
     pub fn warnings(&self) -> Vec<SpecWarning> {
         let spec = &self.stored.spec;
         let schemas = self.definitions.schema_warnings.get_or_init(|| schema_warnings(spec));
-        schemas.iter().cloned().chain(label_warning(spec)).collect()
+        schemas.iter().cloned().chain(label_warning(spec)).chain(tls_warnings(spec)).collect()
     }
 
     fn define(&self, format: Format) -> Result<Definition, Omission> {

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use super::failure::describe;
 use crate::proto::v1::{
     Collision, ErrorClass, FormatOutcome, FormatVerdict, GatewaySnapshot, GatewayStatus,
-    GetAllowlistDiagnosticsResponse, HiddenTool, ProbeOutcome, ProbeRun, ProbeSpec, ProbeStatus, ProbeTls,
-    ProbeWindows, RegisterResult, RegisterToolResult, SchemaFormat, Tool, ToolLoss, ToolSpec, ToolStatus,
-    Verdict, Warning, probe_spec::Kind,
+    GetAllowlistDiagnosticsResponse, HiddenTool, ProbeHeader, ProbeOutcome, ProbeRun, ProbeSpec, ProbeStatus,
+    ProbeTls, ProbeWindows, RegisterResult, RegisterToolResult, SchemaFormat, Tool, ToolLoss, ToolSpec,
+    ToolStatus, Verdict, Warning, probe_header::Content, probe_spec::Kind,
 };
 
 /// A timestamp or a duration in its text form, or null.
@@ -122,7 +122,17 @@ fn spec(s: &ToolSpec) -> Value {
 }
 
 fn probe(p: &ProbeSpec) -> Value {
-    let tls = |tls: &Option<ProbeTls>| tls.as_ref().map(|tls| json!({"server_name": tls.server_name}));
+    let tls = |tls: &Option<ProbeTls>| {
+        tls.as_ref().map(|tls| {
+            json!({
+                "server_name": tls.server_name,
+                "ca_ref": tls.ca_ref,
+                "client_cert_ref": tls.client_cert_ref,
+                "client_key_ref": tls.client_key_ref,
+                "insecure_skip_verify": tls.insecure_skip_verify,
+            })
+        })
+    };
     let (kind, what) = match &p.kind {
         Some(Kind::Http(h)) => (
             "http",
@@ -132,16 +142,33 @@ fn probe(p: &ProbeSpec) -> Value {
                 "expected_statuses": h.expected_statuses,
                 "no_statuses": h.no_statuses,
                 "tls": tls(&h.tls),
+                "headers": h.headers.iter().map(header).collect::<Vec<_>>(),
+                "body": h.body.as_ref().map(|_| json!({"hidden": true})),
             }),
         ),
-        Some(Kind::Grpc(g)) => {
-            ("grpc", json!({"target": g.target, "service": g.service, "tls": tls(&g.tls)}))
-        }
+        Some(Kind::Grpc(g)) => (
+            "grpc",
+            json!({
+                "target": g.target,
+                "service": g.service,
+                "tls": tls(&g.tls),
+                "headers": g.headers.iter().map(header).collect::<Vec<_>>(),
+            }),
+        ),
         Some(Kind::Tcp(t)) => ("tcp", json!({"address": t.address})),
         Some(Kind::Report(_)) => ("report", json!({})),
         None => return json!({"name": p.name}),
     };
     json!({"name": p.name, kind: what})
+}
+
+/// A header without its value, which no server tells.
+fn header(h: &ProbeHeader) -> Value {
+    match &h.content {
+        Some(Content::SecretRef(name)) => json!({"name": h.name, "secret_ref": name}),
+        Some(Content::BearerSecretRef(name)) => json!({"name": h.name, "bearer_secret_ref": name}),
+        Some(Content::Value(_) | Content::Hidden(_)) | None => json!({"name": h.name, "hidden": true}),
+    }
 }
 
 pub(super) fn status(s: &ToolStatus) -> Value {

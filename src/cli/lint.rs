@@ -152,10 +152,17 @@ fn rows(judged: &Judged) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{core::availability::Defaults, prober::egress};
+    use crate::{
+        core::availability::Defaults,
+        prober::{carry, egress},
+    };
 
     fn lint(input: &str, again: bool, formats: &[Format]) -> Judged {
-        let judge = Judge { defaults: Defaults::default(), egress: egress::Policy::default() };
+        let judge = Judge {
+            defaults: Defaults::default(),
+            egress: egress::Policy::default(),
+            rules: carry::Rules::default(),
+        };
         let spec = ToolSpec { name: "t".into(), input_schema_json: input.into(), ..Default::default() };
         one(&judge, "default".into(), "me", spec, again, formats)
     }

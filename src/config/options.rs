@@ -106,6 +106,11 @@ options! {
             "Which targets may be probed: strict or cluster";
         probe_allow, "TOOLPULSE_PROBE_ALLOW", "", "LIST",
             "CIDRs, addresses and hosts that may be probed besides, separated by commas";
+        secrets_dir, "TOOLPULSE_SECRETS_DIR", "", "DIR",
+            "Directory of the secrets that probes may refer to: files NAME, each with its hosts in NAME.hosts";
+        probe_insecure_tls, "TOOLPULSE_PROBE_INSECURE_TLS", "false", "BOOL",
+            "Permit probes that verify no certificate (insecure_skip_verify)",
+            #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];
         allowlist_var, "TOOLPULSE_ALLOWLIST_VAR", "", "NAME",
             "Environment variable that holds the allowlist, instead of ALLOWED_TOOLS";
         strict_wait, "TOOLPULSE_STRICT_WAIT", "0s", "DURATION",

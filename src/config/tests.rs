@@ -35,6 +35,8 @@ fn defaults_are_the_documented_ones() {
                 grace: secs(30),
                 egress: Egress::Strict,
                 allow: vec![],
+                secrets_dir: None,
+                insecure_tls: false,
             },
             log: Log { filter: "info".to_owned(), json: false },
             allowlist: AllowlistEnvironment::default(),

@@ -4,6 +4,13 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+mod carry;
+mod stored;
+
+pub use carry::{
+    ClientIdentity, HIDDEN, Header, HeaderValue, Method, RULE_SUFFIX, Secret, SecretName, Tls, fits_header,
+};
+
 /// Longest message of an outcome, in characters.
 pub const MAX_MESSAGE: usize = 256;
 
@@ -50,25 +57,69 @@ impl ProbeKind {
             Self::Report => None,
         }
     }
+
+    /// The headers that it sends besides its own.
+    pub fn headers(&self) -> &[Header] {
+        match self {
+            Self::Http(p) => &p.headers,
+            Self::Grpc(p) => &p.headers,
+            Self::Tcp(_) | Self::Report => &[],
+        }
+    }
+
+    /// How it speaks TLS, where that is said.
+    pub fn tls(&self) -> Option<&Tls> {
+        match self {
+            Self::Http(p) => p.tls.as_ref(),
+            Self::Grpc(p) => p.tls.as_ref(),
+            Self::Tcp(_) | Self::Report => None,
+        }
+    }
+
+    /// Whether its bytes travel through TLS.
+    pub fn encrypts(&self) -> bool {
+        match self {
+            Self::Http(p) => p.url.https,
+            Self::Grpc(p) => p.tls.is_some(),
+            Self::Tcp(_) | Self::Report => false,
+        }
+    }
 }
 
 /// One HTTP/1.1 request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "stored::HttpProbe")]
 pub struct HttpProbe {
     /// What to request.
     pub url: HttpUrl,
-    /// HEAD instead of GET.
-    pub head: bool,
+    /// How.
+    pub method: Method,
+    /// Further headers, sorted by name; no name twice.
+    pub headers: Vec<Header>,
     /// Statuses that pass besides 200 to 299; sorted.
     pub expected_statuses: Vec<u16>,
     /// Statuses that say no; sorted.
     pub no_statuses: Vec<u16>,
-    /// Name to verify and to send as SNI, instead of the URL's host.
-    pub server_name: Option<String>,
+    /// How it speaks TLS, where that is not as always; only with `https`.
+    pub tls: Option<Tls>,
 }
 
-/// An `http` or `https` URL, taken apart.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+impl HttpProbe {
+    /// A plain GET.
+    pub fn get(url: HttpUrl) -> Self {
+        Self {
+            url,
+            method: Method::Get,
+            headers: Vec::new(),
+            expected_statuses: Vec::new(),
+            no_statuses: Vec::new(),
+            tls: None,
+        }
+    }
+}
+
+/// An `http` or `https` URL, taken apart. Its query may hold a token, so `Debug` hides it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HttpUrl {
     /// As it was sent.
     pub text: String,
@@ -80,6 +131,35 @@ pub struct HttpUrl {
     pub path_and_query: String,
 }
 
+/// Stands for a query that is not told. No request takes it, so that a URL from a reply is never registered by mistake.
+pub const HIDDEN_QUERY: &str = "?\u{2026}";
+
+impl HttpUrl {
+    /// As replies show it: without what its query says.
+    pub fn shown(&self) -> String {
+        shown_url(&self.text)
+    }
+
+    /// The query, without its `?`.
+    pub fn query(&self) -> Option<&str> {
+        self.path_and_query.split_once('?').map(|(_, query)| query)
+    }
+}
+
+impl fmt::Debug for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpUrl").field(&self.shown()).finish()
+    }
+}
+
+/// A URL without what its query says.
+pub fn shown_url(text: &str) -> String {
+    match text.split_once('?') {
+        Some((before, _)) => format!("{before}{HIDDEN_QUERY}"),
+        None => text.to_owned(),
+    }
+}
+
 /// One grpc.health.v1 Check.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GrpcProbe {
@@ -87,15 +167,11 @@ pub struct GrpcProbe {
     pub target: HostPort,
     /// The service to ask about; empty for the whole server.
     pub service: String,
-    /// TLS, with the name to verify (none: the target's host). Unset: plaintext.
+    /// Metadata of the call, sorted by name; no name twice.
+    #[serde(default)]
+    pub headers: Vec<Header>,
+    /// How it speaks TLS. Unset: plaintext.
     pub tls: Option<Tls>,
-}
-
-/// How a probe speaks TLS.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Tls {
-    /// Name to verify and to send as SNI, instead of the target's host.
-    pub server_name: Option<String>,
 }
 
 /// One TCP connection.
@@ -195,11 +271,13 @@ pub enum ErrorClass {
     Blocked,
     /// The owner reported an error.
     Reported,
+    /// A secret that the probe refers to is not there, or not for this target.
+    Secret,
 }
 
 impl ErrorClass {
     /// All classes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Dns,
         Self::Connect,
         Self::Tls,
@@ -210,6 +288,7 @@ impl ErrorClass {
         Self::Stale,
         Self::Blocked,
         Self::Reported,
+        Self::Secret,
     ];
 
     /// The class as a code.
@@ -225,6 +304,7 @@ impl ErrorClass {
             Self::Stale => "STALE",
             Self::Blocked => "BLOCKED",
             Self::Reported => "REPORTED",
+            Self::Secret => "SECRET",
         }
     }
 }

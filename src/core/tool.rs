@@ -8,7 +8,7 @@ use super::{
     hash::ContentHash,
     labels,
     name::{ToolKey, ToolName, quote},
-    probe::{GrpcProbe, HttpProbe, ProbeKind, ProbeSpec, TcpProbe},
+    probe::{GrpcProbe, Header, HeaderValue, HttpProbe, Method, ProbeKind, ProbeSpec, TcpProbe, Tls},
     schema::{self, Warning},
 };
 
@@ -111,6 +111,9 @@ impl StoredTool {
 ///
 /// JSON counts as its text without insignificant white space, so key order and number literals make a difference.
 /// Defaults are not filled in: what was left out differs from the same thing written out.
+///
+/// What no reply tells of a probe (values of headers, bodies, queries) is left out: everybody sees the hash, and a weak
+/// password could be guessed by it. Two specs are the same if their hashes and their probes are: [`same_spec`].
 pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
     // Every field by name: a new one must be thought of here.
     let ToolSpec {
@@ -144,6 +147,11 @@ pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
     format!("sha256:{}", hash.finish_hex()).into()
 }
 
+/// Whether two specs, of these hashes, are the same but for their labels.
+pub fn same_spec(a: (&str, &ToolSpec), b: (&str, &ToolSpec)) -> bool {
+    a.0 == b.0 && a.1.probes == b.1.probes
+}
+
 /// Something in a spec that is allowed and still worth telling its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecWarning {
@@ -159,7 +167,21 @@ pub struct SpecWarning {
 pub fn warnings(spec: &ToolSpec) -> Vec<SpecWarning> {
     let mut all = schema_warnings(spec);
     all.extend(label_warning(spec));
+    all.extend(tls_warnings(spec));
     all
+}
+
+/// Probes that take any certificate.
+pub fn tls_warnings(spec: &ToolSpec) -> impl Iterator<Item = SpecWarning> {
+    let blind = |probe: &ProbeSpec| probe.kind.tls().is_some_and(|tls| tls.insecure_skip_verify);
+    spec.probes.iter().enumerate().filter(move |(_, probe)| blind(probe)).map(|(i, probe)| SpecWarning {
+        field: format!("probes[{i}].{}.tls.insecure_skip_verify", probe.kind.label()),
+        code: "TLS_NOT_VERIFIED",
+        message: format!(
+            "probe {} takes any certificate: anybody between can answer for the target",
+            quote(&probe.name)
+        ),
+    })
 }
 
 /// What is odd about the labels of a spec.
@@ -188,24 +210,57 @@ pub fn schema_warnings(spec: &ToolSpec) -> Vec<SpecWarning> {
 
 fn hash_kind(hash: &mut ContentHash, kind: &ProbeKind) {
     match kind {
-        ProbeKind::Http(HttpProbe { url, head, expected_statuses, no_statuses, server_name }) => {
-            hash.text(&url.text).number((*head).into());
+        ProbeKind::Http(HttpProbe { url, method, headers, expected_statuses, no_statuses, tls }) => {
+            let method = match method {
+                Method::Get => 0,
+                Method::Head => 1,
+                Method::Post(_hidden) => 2,
+            };
+            hash.text(&url.shown()).number(method);
             for statuses in [expected_statuses, no_statuses] {
                 hash.number(statuses.len() as u128);
                 for status in statuses {
                     hash.number((*status).into());
                 }
             }
-            hash_name(hash, server_name.as_ref());
+            hash_name(hash, tls.as_ref().and_then(|tls| tls.server_name.as_ref()));
+            hash_carry(hash, headers, tls.as_ref());
         }
-        ProbeKind::Grpc(GrpcProbe { target, service, tls }) => {
+        ProbeKind::Grpc(GrpcProbe { target, service, headers, tls }) => {
             hash.text(&target.to_string()).text(service);
             option(hash, tls.as_ref(), |hash, tls| hash_name(hash, tls.server_name.as_ref()));
+            hash_carry(hash, headers, tls.as_ref());
         }
         ProbeKind::Tcp(TcpProbe { address }) => {
             hash.text(&address.to_string());
         }
         ProbeKind::Report => {}
+    }
+}
+
+/// Only what is there, so that probes without it keep the hashes that they always had.
+fn hash_carry(hash: &mut ContentHash, headers: &[Header], tls: Option<&Tls>) {
+    for Header { name, value } in headers {
+        let kind = match value {
+            HeaderValue::Literal(_hidden) => "literal",
+            HeaderValue::Secret(_) => "secret",
+            HeaderValue::Bearer(_) => "bearer",
+        };
+        hash.text("header").text(name).text(kind);
+        option(hash, value.reference(), |hash, reference| {
+            hash.text(reference.as_str());
+        });
+    }
+    // The name is hashed by the caller.
+    let Some(Tls { server_name: _, ca, client, insecure_skip_verify }) = tls else { return };
+    if let Some(ca) = ca {
+        hash.text("ca").text(ca.as_str());
+    }
+    if let Some(client) = client {
+        hash.text("client").text(client.cert.as_str()).text(client.key.as_str());
+    }
+    if *insecure_skip_verify {
+        hash.text("insecure");
     }
 }
 

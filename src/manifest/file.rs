@@ -12,15 +12,18 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 use serde_saphyr::Spanned;
 
-use super::{Defaults, Manifest, twice};
+use super::{
+    Defaults, Manifest,
+    carry::{HeaderForm, TlsForm, body, header, tls},
+    twice,
+};
 use crate::{
     config::{
         self,
         yaml::{self, Fault},
     },
     proto::v1::{
-        GrpcProbe, HttpMethod, HttpProbe, ProbeSpec, ProbeTls, ReportProbe, TcpProbe, ToolSpec,
-        probe_spec::Kind,
+        GrpcProbe, HttpMethod, HttpProbe, ProbeSpec, ReportProbe, TcpProbe, ToolSpec, probe_spec::Kind,
     },
 };
 
@@ -174,6 +177,9 @@ struct HttpForm {
     #[serde(default)]
     no_statuses: Vec<u32>,
     tls: Option<TlsForm>,
+    #[serde(default)]
+    headers: Vec<HeaderForm>,
+    body: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -182,6 +188,7 @@ enum MethodForm {
     #[default]
     Get,
     Head,
+    Post,
 }
 
 #[derive(Debug, Deserialize)]
@@ -191,6 +198,8 @@ struct GrpcForm {
     #[serde(default)]
     service: String,
     tls: Option<TlsForm>,
+    #[serde(default)]
+    headers: Vec<HeaderForm>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -202,13 +211,6 @@ struct TcpForm {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an empty mapping: `{}`")]
 struct ReportForm {}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a mapping: `{}` or `{server_name: ...}`")]
-struct TlsForm {
-    #[serde(default)]
-    server_name: String,
-}
 
 /// Parses a text. JSON goes through a JSON parser, as YAML's rules for texts and numbers differ.
 pub(super) fn parse(text: &str, defaults: Defaults<'_>) -> Result<Manifest, Fault> {
@@ -290,22 +292,27 @@ impl TryFrom<ProbeFields> for ProbeForm {
     type Error = &'static str;
 
     fn try_from(fields: ProbeFields) -> Result<Self, Self::Error> {
-        let tls = |tls: Option<TlsForm>| tls.map(|tls| ProbeTls { server_name: tls.server_name });
         let kind = match (fields.http, fields.grpc, fields.tcp, fields.report) {
             (Some(http), None, None, None) => Kind::Http(HttpProbe {
                 url: http.url,
                 method: match http.method {
                     MethodForm::Get => HttpMethod::Unspecified,
                     MethodForm::Head => HttpMethod::Head,
+                    MethodForm::Post => HttpMethod::Post,
                 }
                 .into(),
                 expected_statuses: http.expected_statuses,
                 no_statuses: http.no_statuses,
-                tls: tls(http.tls),
+                tls: http.tls.map(tls),
+                headers: http.headers.into_iter().map(header).collect(),
+                body: http.body.map(body),
             }),
-            (None, Some(grpc), None, None) => {
-                Kind::Grpc(GrpcProbe { target: grpc.target, service: grpc.service, tls: tls(grpc.tls) })
-            }
+            (None, Some(grpc), None, None) => Kind::Grpc(GrpcProbe {
+                target: grpc.target,
+                service: grpc.service,
+                tls: grpc.tls.map(tls),
+                headers: grpc.headers.into_iter().map(header).collect(),
+            }),
             (None, None, Some(tcp), None) => Kind::Tcp(TcpProbe { address: tcp.address }),
             (None, None, None, Some(ReportForm {})) => Kind::Report(ReportProbe {}),
             _ => return Err("a probe is exactly one of http, grpc, tcp and report (`report: {}`)"),

@@ -20,10 +20,10 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Failure, Progress, Stage, egress};
+use super::{Failure, Progress, Stage, carry, egress};
 use crate::core::{
     name::quote,
-    probe::{ErrorClass, HostPort},
+    probe::{ErrorClass, HostPort, Tls},
 };
 
 /// Lookups at once: each holds a thread of the runtime's blocking pool (512) until the resolver gives up, which can be
@@ -37,6 +37,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// Opens connections.
 pub(super) struct Dialer {
     egress: egress::Policy,
+    rules: carry::Rules,
+    roots: Arc<RootCertStore>,
     http: Arc<ClientConfig>,
     grpc: Arc<ClientConfig>,
     lookups: Arc<Semaphore>,
@@ -54,17 +56,55 @@ pub(super) enum Alpn {
     Http2,
 }
 
+impl Alpn {
+    fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
 type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + 'a>>;
 
 impl Dialer {
-    pub(super) fn new(egress: egress::Policy, roots: RootCertStore) -> Self {
-        let http = Arc::new(client_config(roots.clone(), b"http/1.1"));
-        let grpc = Arc::new(client_config(roots, b"h2"));
-        Self { egress, http, grpc, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    pub(super) fn new(egress: egress::Policy, roots: RootCertStore, rules: carry::Rules) -> Self {
+        let roots = Arc::new(roots);
+        let config = |alpn: Alpn| Arc::new(client_config(roots.clone(), alpn.protocol()));
+        let (http, grpc) = (config(Alpn::Http1), config(Alpn::Http2));
+        Self { egress, rules, roots, http, grpc, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+
+    /// What probes may carry.
+    pub(super) fn rules(&self) -> &carry::Rules {
+        &self.rules
     }
 
     pub(super) fn egress(&self) -> &egress::Policy {
         &self.egress
+    }
+
+    /// Connects, and speaks TLS if `tls` is given. References are read before anything is sent.
+    pub(super) async fn open(
+        &self,
+        target: &HostPort,
+        tls: Option<&Tls>,
+        alpn: Alpn,
+        progress: &mut Progress,
+    ) -> Result<Box<dyn Stream>, Failure> {
+        let Some(tls) = tls else { return Ok(Box::new(self.tcp(target, progress).await?)) };
+        let config = if tls.ca.is_some() || tls.client.is_some() || tls.insecure_skip_verify {
+            let audience = carry::audience(target, true, Some(tls));
+            Arc::new(carry::tls_config(&self.rules, tls, &audience, &self.roots, alpn.protocol()).await?)
+        } else {
+            match alpn {
+                Alpn::Http1 => Arc::clone(&self.http),
+                Alpn::Http2 => Arc::clone(&self.grpc),
+            }
+        };
+        let name = tls.server_name.as_deref().unwrap_or(&target.host);
+        let stream = self.tcp(target, progress).await?;
+        handshake(stream, name, config, progress).await
     }
 
     /// Connects by TCP.
@@ -81,29 +121,6 @@ impl Dialer {
         progress.address = Some(address);
         progress.stage = Stage::Answering;
         Ok(stream)
-    }
-
-    /// Speaks TLS over a connection, and verifies that the peer is `name`.
-    pub(super) async fn tls(
-        &self,
-        stream: TcpStream,
-        name: &str,
-        alpn: Alpn,
-        progress: &mut Progress,
-    ) -> Result<Box<dyn Stream>, Failure> {
-        progress.stage = Stage::Handshaking;
-        let config = match alpn {
-            Alpn::Http1 => &self.http,
-            Alpn::Http2 => &self.grpc,
-        };
-        // Certificates and SNI know no trailing dot.
-        let server = ServerName::try_from(name.strip_suffix('.').unwrap_or(name).to_owned())
-            .map_err(|_| Failure::new(ErrorClass::Tls, format!("{} is no name for TLS", quote(name))))?;
-        let stream = TlsConnector::from(config.clone()).connect(server, stream).await.map_err(|e| {
-            Failure::new(ErrorClass::Tls, format!("TLS handshake with {} failed: {e}", quote(name)))
-        })?;
-        progress.stage = Stage::Answering;
-        Ok(Box::new(stream))
     }
 
     /// The addresses of a target that the guard permits; at least one.
@@ -152,7 +169,25 @@ impl fmt::Debug for Dialer {
     }
 }
 
-fn client_config(roots: RootCertStore, alpn: &[u8]) -> ClientConfig {
+/// Speaks TLS over a connection, and verifies that the peer is `name`.
+async fn handshake(
+    stream: TcpStream,
+    name: &str,
+    config: Arc<ClientConfig>,
+    progress: &mut Progress,
+) -> Result<Box<dyn Stream>, Failure> {
+    progress.stage = Stage::Handshaking;
+    // Certificates and SNI know no trailing dot.
+    let server = ServerName::try_from(name.strip_suffix('.').unwrap_or(name).to_owned())
+        .map_err(|_| Failure::new(ErrorClass::Tls, format!("{} is no name for TLS", quote(name))))?;
+    let stream = TlsConnector::from(config).connect(server, stream).await.map_err(|e| {
+        Failure::new(ErrorClass::Tls, format!("TLS handshake with {} failed: {e}", quote(name)))
+    })?;
+    progress.stage = Stage::Answering;
+    Ok(Box::new(stream))
+}
+
+fn client_config(roots: Arc<RootCertStore>, alpn: &[u8]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has the cipher suites of TLS 1.2 and 1.3")

@@ -185,6 +185,17 @@ impl Entry {
     }
 }
 
+/// Whether an entry names a host by its text, without a look at its addresses. What is no entry names nobody.
+pub(super) fn names_host(entry: &str, host: &str, port: u16) -> bool {
+    let Ok(entry) = Entry::parse(entry) else { return false };
+    match host.parse::<IpAddr>() {
+        Ok(ip) => entry.matches(SocketAddr::new(ip, port), &normal(host)),
+        // A name is never matched by a net, whatever it resolves to.
+        Err(_) if matches!(entry.who, Who::Net(_)) => false,
+        Err(_) => entry.matches(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), &normal(host)),
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use http_body_util::{LengthLimitError, Limited};
 use hyper::{
     body::Incoming,
@@ -23,8 +23,8 @@ use tonic_health::pb::{
 use tower::service_fn;
 
 use super::{
-    Failure, Progress, USER_AGENT,
-    dial::{Alpn, Dialer, Stream},
+    Failure, Progress, USER_AGENT, carry,
+    dial::{Alpn, Dialer},
 };
 use crate::{
     core::{
@@ -75,14 +75,9 @@ pub(super) async fn run(
     let origin: Uri = format!("{scheme}://{}", probe.target)
         .parse()
         .map_err(|e| Failure::new(ErrorClass::Protocol, format!("the target can't be asked: {e}")))?;
-    let tcp = dialer.tcp(&probe.target, progress).await?;
-    let stream: Box<dyn Stream> = match &probe.tls {
-        Some(tls) => {
-            let name = tls.server_name.as_deref().unwrap_or(&probe.target.host);
-            dialer.tls(tcp, name, Alpn::Http2, progress).await?
-        }
-        None => Box::new(tcp),
-    };
+    let audience = carry::audience(&probe.target, probe.tls.is_some(), probe.tls.as_ref());
+    let headers = carry::headers(dialer.rules(), &probe.headers, &audience, progress).await?;
+    let stream = dialer.open(&probe.target, probe.tls.as_ref(), Alpn::Http2, progress).await?;
     let (spawner, mut spawned) = Spawner::new();
     let cap = MAX_ANSWER as u32;
     let handshake = http2::Builder::new(spawner)
@@ -92,7 +87,7 @@ pub(super) async fn run(
         .handshake(TokioIo::new(stream));
     let exchange = async {
         let (sender, connection) = handshake.await.map_err(|e| broken(&e))?;
-        let mut call = std::pin::pin!(check(sender, origin, &probe.service));
+        let mut call = std::pin::pin!(check(sender, origin, &probe.service, headers));
         tokio::select! {
             biased;
             outcome = &mut call => return outcome,
@@ -107,11 +102,17 @@ pub(super) async fn run(
     }
 }
 
-async fn check(sender: SendRequest<Body>, origin: Uri, service: &str) -> Result<Outcome, Failure> {
+async fn check(
+    sender: SendRequest<Body>,
+    origin: Uri,
+    service: &str,
+    headers: HeaderMap,
+) -> Result<Outcome, Failure> {
     // What is not the server's own answer is kept apart: tonic turns such failures into codes, some of which say no.
     let failure = Arc::new(OnceLock::new());
     let seen = failure.clone();
     let transport = service_fn(move |mut request: Request<Body>| {
+        request.headers_mut().extend(headers.clone());
         request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         let (mut sender, seen) = (sender.clone(), seen.clone());
         async move {

@@ -3,18 +3,18 @@
 use std::pin::pin;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::time::timeout_at;
 
 use super::{
-    Failure, Progress, USER_AGENT,
-    dial::{Alpn, Dialer, Stream},
+    Failure, Progress, USER_AGENT, carry,
+    dial::{Alpn, Dialer},
 };
-use crate::core::probe::{ErrorClass, HttpProbe, HttpUrl, Outcome};
+use crate::core::probe::{ErrorClass, HttpProbe, HttpUrl, Method, Outcome, Tls};
 
 /// Bytes of a body that are read. What a tool says about itself is short; more would be the target's way to our memory.
 pub const MAX_BODY: usize = 16 * 1024;
@@ -52,14 +52,12 @@ pub(super) async fn run(
     probe: &HttpProbe,
     progress: &mut Progress,
 ) -> Result<Outcome, Failure> {
-    let request = request(probe)?;
-    let tcp = dialer.tcp(&probe.url.endpoint, progress).await?;
-    let stream: Box<dyn Stream> = if probe.url.https {
-        let name = probe.server_name.as_deref().unwrap_or(&probe.url.endpoint.host);
-        dialer.tls(tcp, name, Alpn::Http1, progress).await?
-    } else {
-        Box::new(tcp)
-    };
+    let usual = Tls::default();
+    let tls = probe.url.https.then(|| probe.tls.as_ref().unwrap_or(&usual));
+    let audience = carry::audience(&probe.url.endpoint, probe.url.https, tls);
+    let headers = carry::headers(dialer.rules(), &probe.headers, &audience, progress).await?;
+    let request = request(probe, headers)?;
+    let stream = dialer.open(&probe.url.endpoint, tls, Alpn::Http1, progress).await?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
@@ -80,16 +78,31 @@ pub(super) async fn run(
     exchange.await
 }
 
-fn request(probe: &HttpProbe) -> Result<Request<Empty<Bytes>>, Failure> {
-    Request::builder()
-        .method(if probe.head { Method::HEAD } else { Method::GET })
+fn request(probe: &HttpProbe, headers: HeaderMap) -> Result<Request<Full<Bytes>>, Failure> {
+    let (method, body) = match &probe.method {
+        Method::Get => (http::Method::GET, None),
+        Method::Head => (http::Method::HEAD, None),
+        Method::Post(body) => (http::Method::POST, Some(body)),
+    };
+    let mut request = Request::builder()
+        .method(method)
         .uri(probe.url.path_and_query.as_str())
         .header(header::HOST, host(&probe.url))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close")
-        .body(Empty::new())
-        .map_err(|e| Failure::new(ErrorClass::Protocol, format!("the url can't be requested: {e}")))
+        .body(Full::from(body.map_or_else(Bytes::new, |b| Bytes::copy_from_slice(b.expose().as_bytes()))))
+        .map_err(|e| Failure::new(ErrorClass::Protocol, format!("the url can't be requested: {e}")))?;
+    if let Some(body) = body {
+        let lines = request.headers_mut();
+        lines.insert(header::CONTENT_LENGTH, body.expose().len().into());
+        if !body.expose().is_empty() {
+            lines.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        }
+    }
+    // The owner's go last: they may say more than `*/*`, and none of them is one of the connection's own.
+    request.headers_mut().extend(headers);
+    Ok(request)
 }
 
 fn host(url: &HttpUrl) -> String {
@@ -169,11 +182,9 @@ mod tests {
         let endpoint = HostPort { host: "::1".to_owned(), port: 80 };
         let text = "http://[::1]/".to_owned();
         HttpProbe {
-            url: HttpUrl { text, https: false, endpoint, path_and_query: "/".to_owned() },
-            head: false,
             expected_statuses: expected.to_vec(),
             no_statuses: no.to_vec(),
-            server_name: None,
+            ..HttpProbe::get(HttpUrl { text, https: false, endpoint, path_and_query: "/".to_owned() })
         }
     }
 

@@ -1,6 +1,8 @@
 //! Between wire types and the core's: everything that comes in is judged here, once, and all faults are told together.
 
+mod carry;
 pub mod format;
+mod hidden;
 mod json;
 mod probe;
 mod scalar;

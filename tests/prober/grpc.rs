@@ -23,7 +23,12 @@ use toolpulse::{
 use super::{TIMEOUT, assert_error, endpoint, local, shown, targets};
 
 fn probe(address: SocketAddr, service: &str) -> ProbeKind {
-    ProbeKind::Grpc(GrpcProbe { target: endpoint(address), service: service.to_owned(), tls: None })
+    ProbeKind::Grpc(GrpcProbe {
+        target: endpoint(address),
+        service: service.to_owned(),
+        headers: vec![],
+        tls: None,
+    })
 }
 
 /// Answers by the name of the service that is asked about: a number is a status, `code/N` is a code.
@@ -232,8 +237,8 @@ async fn tls_is_verified() {
     })
     .await;
     let tls = |name: Option<&str>| {
-        let tls = Some(Tls { server_name: name.map(str::to_owned) });
-        ProbeKind::Grpc(GrpcProbe { target: endpoint(target), service: "1".to_owned(), tls })
+        let tls = Some(Tls { server_name: name.map(str::to_owned), ..Tls::default() });
+        ProbeKind::Grpc(GrpcProbe { target: endpoint(target), service: "1".to_owned(), headers: vec![], tls })
     };
     assert_eq!(shown(&targets::trusting().run(&tls(None), TIMEOUT).await), "PASS");
     assert_eq!(shown(&targets::trusting().run(&tls(Some("tool.example")), TIMEOUT).await), "PASS");

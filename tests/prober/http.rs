@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use toolpulse::{
-    core::probe::{ErrorClass, HostPort, HttpProbe, HttpUrl, ProbeKind},
+    core::probe::{ErrorClass, HostPort, HttpProbe, HttpUrl, Method, ProbeKind, Tls},
     prober::http::MAX_BODY,
 };
 
@@ -16,13 +16,7 @@ use super::{TIMEOUT, assert_error, endpoint, local, prober, shown, targets};
 
 fn probe(endpoint: HostPort) -> HttpProbe {
     let text = format!("http://{endpoint}/health?a=1");
-    HttpProbe {
-        url: HttpUrl { text, https: false, endpoint, path_and_query: "/health?a=1".to_owned() },
-        head: false,
-        expected_statuses: vec![],
-        no_statuses: vec![],
-        server_name: None,
-    }
+    HttpProbe::get(HttpUrl { text, https: false, endpoint, path_and_query: "/health?a=1".to_owned() })
 }
 
 fn at(address: std::net::SocketAddr) -> ProbeKind {
@@ -124,7 +118,7 @@ async fn the_request() {
         }
     })
     .await;
-    let head = ProbeKind::Http(HttpProbe { head: true, ..probe(endpoint(target)) });
+    let head = ProbeKind::Http(HttpProbe { method: Method::Head, ..probe(endpoint(target)) });
     assert_eq!(shown(&local().run(&head, TIMEOUT).await), "PASS");
     let expect = |method: &str| {
         let version = env!("CARGO_PKG_VERSION");
@@ -280,7 +274,8 @@ async fn a_dropped_run_closes_its_connection() {
 fn https(address: std::net::SocketAddr, server_name: Option<&str>) -> ProbeKind {
     let plain = probe(endpoint(address));
     let url = HttpUrl { https: true, ..plain.url };
-    ProbeKind::Http(HttpProbe { url, server_name: server_name.map(str::to_owned), ..plain })
+    let tls = Some(Tls { server_name: server_name.map(str::to_owned), ..Tls::default() });
+    ProbeKind::Http(HttpProbe { url, tls, ..plain })
 }
 
 #[tokio::test]

@@ -8,7 +8,10 @@ use toolpulse::{
         labels::Selector,
         name::{Namespace, ToolKey, ToolName},
         policy::{AgentId, Policy, Rules},
-        probe::{GrpcProbe, HostPort, HttpProbe, HttpUrl, ProbeKind, ProbeSpec, TcpProbe, Tls},
+        probe::{
+            ClientIdentity, GrpcProbe, Header, HeaderValue, HostPort, HttpProbe, HttpUrl, Method, ProbeKind,
+            ProbeSpec, Secret, SecretName, TcpProbe, Tls,
+        },
         tool::{GivenWindows, StoredTool, ToolSpec},
     },
     store::{Change, Commit, Loaded, SavedGateway, Soft, Stamp},
@@ -50,6 +53,8 @@ pub(crate) fn tool(name: &str, generation: u64) -> StoredTool {
 /// A tool with every field set, to what is hard to keep.
 pub(crate) fn full() -> StoredTool {
     let host = |host: &str, port| HostPort { host: host.to_owned(), port };
+    let secret = |name| SecretName::parse(name).unwrap();
+    let header = |name: &str, value| Header { name: name.to_owned(), value };
     let http = HttpProbe {
         url: HttpUrl {
             text: "HTTPS://[::1]/a%20b?q='\"".to_owned(),
@@ -57,15 +62,26 @@ pub(crate) fn full() -> StoredTool {
             endpoint: host("::1", 443),
             path_and_query: "/a%20b?q='\"".to_owned(),
         },
-        head: true,
+        method: Method::Post(Secret::new("{\"a\": \"'\\\"}")),
+        headers: vec![
+            header("a", HeaderValue::Literal(Secret::new("'\"\\"))),
+            header("b", HeaderValue::Secret(secret("b"))),
+            header("c", HeaderValue::Bearer(secret("c"))),
+        ],
         expected_statuses: vec![301, 404],
         no_statuses: vec![503],
-        server_name: Some("b\u{fc}cher.example".to_owned()),
+        tls: Some(Tls {
+            server_name: Some("b\u{fc}cher.example".to_owned()),
+            ca: Some(secret("ca")),
+            client: Some(ClientIdentity { cert: secret("cert"), key: secret("key") }),
+            insecure_skip_verify: true,
+        }),
     };
     let grpc = GrpcProbe {
         target: host("h", 65535),
         service: "a.b.C".to_owned(),
-        tls: Some(Tls { server_name: None }),
+        headers: vec![header("a", HeaderValue::Literal(Secret::new("")))],
+        tls: Some(Tls::default()),
     };
     let kinds = [
         ("http", ProbeKind::Http(http)),

@@ -9,7 +9,7 @@ use super::{
 use crate::core::{
     name::{Namespace, ToolKey, ToolName},
     refusal::Refusal,
-    tool::{StoredTool, ToolSpec},
+    tool::{StoredTool, ToolSpec, same_spec},
 };
 
 /// A valid spec that somebody wants to register.
@@ -34,6 +34,11 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// Whether it would change nothing but labels of a tool.
+    fn is_spec_of(&self, stored: &StoredTool) -> bool {
+        same_spec((&self.spec_hash, &self.spec), (&stored.spec_hash, &stored.spec))
+    }
+
     /// The tool's key.
     pub fn key(&self) -> ToolKey {
         ToolKey { namespace: self.namespace.clone(), name: self.spec.name.clone() }
@@ -177,7 +182,7 @@ impl<'a> Plan<'a> {
             return Ok((Registered::Created, tool));
         };
         self.check_owner(&wanted, &before)?;
-        let same_spec = before.spec_hash == wanted.spec_hash && before.owner == wanted.owner;
+        let same_spec = wanted.is_spec_of(&before) && before.owner == wanted.owner;
         let taken_over = wanted.from_manifest && !before.from_manifest;
         if same_spec && before.spec.labels == wanted.spec.labels && !taken_over {
             return Ok((Registered::Unchanged, before));
@@ -282,7 +287,7 @@ impl<'a> Plan<'a> {
     }
 
     fn check_owner(&mut self, wanted: &Registration, before: &Arc<StoredTool>) -> Result<(), Refusal> {
-        let same_spec = before.spec_hash == wanted.spec_hash;
+        let same_spec = wanted.is_spec_of(before);
         // A manifest may give its tools another owner.
         let ours = before.owner == wanted.owner || before.from_manifest && wanted.from_manifest;
         let declared = !wanted.from_manifest && before.from_manifest;

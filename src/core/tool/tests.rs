@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::core::probe::{HostPort, HttpUrl, Tls};
+use crate::core::probe::{ClientIdentity, HostPort, HttpUrl, Secret, SecretName, Tls};
 
 fn bare() -> ToolSpec {
     ToolSpec::new(ToolName::parse("search").unwrap())
@@ -14,11 +14,16 @@ fn http() -> HttpProbe {
         endpoint: HostPort { host: "h".to_owned(), port: 80 },
         path_and_query: "/x".to_owned(),
     };
-    HttpProbe { url, head: false, expected_statuses: vec![], no_statuses: vec![], server_name: None }
+    HttpProbe::get(url)
 }
 
 fn grpc() -> GrpcProbe {
-    GrpcProbe { target: HostPort { host: "h".to_owned(), port: 80 }, service: String::new(), tls: None }
+    GrpcProbe {
+        target: HostPort { host: "h".to_owned(), port: 80 },
+        service: String::new(),
+        headers: vec![],
+        tls: None,
+    }
 }
 
 fn probed(kinds: impl IntoIterator<Item = ProbeKind>) -> ToolSpec {
@@ -40,6 +45,53 @@ fn full() -> ToolSpec {
             ProbeKind::Report,
         ])
     }
+}
+
+fn header(name: &str, value: HeaderValue) -> Header {
+    Header { name: name.to_owned(), value }
+}
+
+fn literal() -> HeaderValue {
+    HeaderValue::Literal(Secret::new("v"))
+}
+
+fn secret(name: &str) -> SecretName {
+    SecretName::parse(name).unwrap()
+}
+
+#[test]
+fn what_replies_hide_is_not_in_the_hash_and_still_makes_another_spec() {
+    let with = |value: &str, body: &str, query: &str| {
+        let url = HttpUrl {
+            text: format!("http://h/x?{query}"),
+            path_and_query: format!("/x?{query}"),
+            ..http().url
+        };
+        let headers = vec![header("authorization", HeaderValue::Literal(Secret::new(value)))];
+        probed([ProbeKind::Http(HttpProbe {
+            method: Method::Post(Secret::new(body)),
+            headers,
+            ..HttpProbe::get(url)
+        })])
+    };
+    let spec = with("v", "b", "q");
+    let hash = spec_hash(&spec);
+    for other in [with("w", "b", "q"), with("v", "c", "q"), with("v", "b", "r")] {
+        assert_eq!(spec_hash(&other), hash);
+        assert!(!same_spec((&hash, &spec), (&hash, &other)));
+    }
+    assert!(same_spec((&hash, &spec), (&hash, &with("v", "b", "q"))));
+}
+
+#[test]
+fn a_probe_that_takes_any_certificate_is_told() {
+    let tls = |insecure_skip_verify| Some(Tls { insecure_skip_verify, ..Tls::default() });
+    let found = warnings(&probed([
+        ProbeKind::Grpc(GrpcProbe { tls: tls(false), ..grpc() }),
+        ProbeKind::Http(HttpProbe { tls: tls(true), ..http() }),
+    ]));
+    let told: Vec<(&str, &str)> = found.iter().map(|w| (w.field.as_str(), w.code)).collect();
+    assert_eq!(told, [("probes[1].http.tls.insecure_skip_verify", "TLS_NOT_VERIFIED")]);
 }
 
 /// These may never change: owners and agents keep them.
@@ -90,10 +142,11 @@ fn everything_else_makes_a_difference() {
     let json = |input: &str| ToolSpec { input_schema: input.to_owned(), ..bare() };
     let window = |windows| ToolSpec { windows, ..bare() };
     let second = Some(Duration::from_secs(1));
-    let named = || Some(Tls { server_name: Some("n".to_owned()) });
+    let named = || Some(Tls { server_name: Some("n".to_owned()), ..Tls::default() });
     let http = |probe| probed([ProbeKind::Http(probe)]);
     let grpc_of = |probe| probed([ProbeKind::Grpc(probe)]);
     let none = GivenWindows::default();
+    let https = |tls| http(HttpProbe { tls: Some(tls), ..self::http() });
     let specs = [
         bare(),
         ToolSpec { name: ToolName::parse("Search").unwrap(), ..bare() },
@@ -117,19 +170,30 @@ fn everything_else_makes_a_difference() {
         probed([ProbeKind::Report]),
         probed([ProbeKind::Report, ProbeKind::Report]),
         http(self::http()),
-        http(HttpProbe { head: true, ..self::http() }),
+        http(HttpProbe { method: Method::Head, ..self::http() }),
         http(HttpProbe { expected_statuses: vec![404], ..self::http() }),
         http(HttpProbe { no_statuses: vec![404], ..self::http() }),
         http(HttpProbe { no_statuses: vec![404, 405], ..self::http() }),
-        http(HttpProbe { server_name: Some("n".to_owned()), ..self::http() }),
+        http(HttpProbe { tls: named(), ..self::http() }),
         http(HttpProbe {
             url: HttpUrl { text: "http://h/y".to_owned(), ..self::http().url },
             ..self::http()
         }),
         grpc_of(grpc()),
         grpc_of(GrpcProbe { service: "s".to_owned(), ..grpc() }),
-        grpc_of(GrpcProbe { tls: Some(Tls { server_name: None }), ..grpc() }),
+        grpc_of(GrpcProbe { tls: Some(Tls::default()), ..grpc() }),
         grpc_of(GrpcProbe { tls: named(), ..grpc() }),
+        http(HttpProbe { method: Method::Post(Secret::new("")), ..self::http() }),
+        http(HttpProbe { headers: vec![header("a", literal())], ..self::http() }),
+        http(HttpProbe { headers: vec![header("b", literal())], ..self::http() }),
+        http(HttpProbe { headers: vec![header("a", HeaderValue::Secret(secret("s")))], ..self::http() }),
+        http(HttpProbe { headers: vec![header("a", HeaderValue::Secret(secret("t")))], ..self::http() }),
+        http(HttpProbe { headers: vec![header("a", HeaderValue::Bearer(secret("s")))], ..self::http() }),
+        grpc_of(GrpcProbe { headers: vec![header("a", literal())], ..grpc() }),
+        https(Tls { ca: Some(secret("s")), ..Tls::default() }),
+        https(Tls { client: Some(ClientIdentity { cert: secret("s"), key: secret("t") }), ..Tls::default() }),
+        https(Tls { client: Some(ClientIdentity { cert: secret("t"), key: secret("s") }), ..Tls::default() }),
+        https(Tls { insecure_skip_verify: true, ..Tls::default() }),
         probed([ProbeKind::Tcp(TcpProbe { address: grpc().target })]),
         probed([ProbeKind::Report, ProbeKind::Grpc(grpc())]),
         probed([ProbeKind::Grpc(grpc()), ProbeKind::Report]),

@@ -2,14 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{
-    Faults, scalar,
-    target::{self, MAX_HOST},
-};
+use super::{Faults, carry, scalar, target};
 use crate::{
     core::{
         name::quote,
-        probe::{GrpcProbe, HttpProbe, ProbeKind, ProbeSpec, TcpProbe, Tls},
+        probe::{GrpcProbe, HttpProbe, Method, ProbeKind, ProbeSpec, Secret, TcpProbe, Tls},
         refusal::Fault,
     },
     proto::v1::{self, probe_spec::Kind},
@@ -90,7 +87,7 @@ fn kind(faults: &mut Faults, at: &str, given: Option<Kind>) -> Option<ProbeKind>
             None
         }
         Some(Kind::Http(pb)) => http(faults, &format!("{at}.http"), pb).map(ProbeKind::Http),
-        Some(Kind::Grpc(pb)) => grpc(faults, &format!("{at}.grpc"), &pb).map(ProbeKind::Grpc),
+        Some(Kind::Grpc(pb)) => grpc(faults, &format!("{at}.grpc"), pb).map(ProbeKind::Grpc),
         Some(Kind::Tcp(pb)) => {
             let address =
                 faults.keep(at_field(target::host_port(&pb.address), &format!("{at}.tcp.address")))?;
@@ -114,17 +111,38 @@ fn http(faults: &mut Faults, at: &str, pb: v1::HttpProbe) -> Option<HttpProbe> {
     if pb.tls.is_some() && url.as_ref().is_some_and(|url| !url.https) {
         faults.add(format!("{at}.tls"), "is for https:// only; leave it out or change the url");
     }
-    let tls = tls(faults, at, pb.tls);
-    Some(HttpProbe {
-        url: url?,
-        head: method? == v1::HttpMethod::Head,
-        expected_statuses,
-        no_statuses,
-        server_name: tls.and_then(|tls| tls.server_name),
-    })
+    let headers = carry::headers(faults, at, pb.headers, &[]);
+    // Settings that change nothing are as good as none.
+    let tls = pb.tls.map(|tls| carry::tls(faults, at, tls)).filter(|tls| *tls != Tls::default());
+    carry::insecure(faults, at, &headers, tls.as_ref());
+    let method = method.and_then(|method| http_method(faults, at, method, pb.body));
+    Some(HttpProbe { url: url?, method: method?, headers, expected_statuses, no_statuses, tls })
 }
 
-fn grpc(faults: &mut Faults, at: &str, pb: &v1::GrpcProbe) -> Option<GrpcProbe> {
+fn http_method(
+    faults: &mut Faults,
+    at: &str,
+    method: v1::HttpMethod,
+    body: Option<v1::ProbeBody>,
+) -> Option<Method> {
+    let at = format!("{at}.body");
+    let method = match method {
+        v1::HttpMethod::Post => {
+            return Some(Method::Post(match body {
+                Some(body) => carry::body(faults, &at, body)?,
+                None => Secret::new(""),
+            }));
+        }
+        v1::HttpMethod::Head => Method::Head,
+        v1::HttpMethod::Get | v1::HttpMethod::Unspecified => Method::Get,
+    };
+    if body.is_some() {
+        faults.add(at, "is for HTTP_METHOD_POST only; leave it out or change the method");
+    }
+    Some(method)
+}
+
+fn grpc(faults: &mut Faults, at: &str, pb: v1::GrpcProbe) -> Option<GrpcProbe> {
     let target = faults.keep(at_field(target::host_port(&pb.target), &format!("{at}.target")));
     let count = pb.service.chars().count();
     if count > MAX_SERVICE {
@@ -136,25 +154,10 @@ fn grpc(faults: &mut Faults, at: &str, pb: &v1::GrpcProbe) -> Option<GrpcProbe> 
     if pb.service.chars().any(char::is_control) {
         faults.add(format!("{at}.service"), "must not contain control characters");
     }
-    let tls = tls(faults, at, pb.tls.clone());
-    Some(GrpcProbe { target: target?, service: pb.service.clone(), tls })
-}
-
-fn tls(faults: &mut Faults, at: &str, given: Option<v1::ProbeTls>) -> Option<Tls> {
-    let server_name = given?.server_name;
-    if server_name.is_empty() {
-        return Some(Tls { server_name: None });
-    }
-    let valid = server_name.len() <= MAX_HOST
-        && rustls::pki_types::ServerName::try_from(server_name.as_str()).is_ok();
-    if !valid {
-        let given = quote(&server_name);
-        faults.add(
-            format!("{at}.tls.server_name"),
-            format!("{given} is not a host name or address; write the name on the certificate"),
-        );
-    }
-    Some(Tls { server_name: Some(server_name) })
+    let headers = carry::headers(faults, at, pb.headers, &carry::DENIED_IN_GRPC);
+    let tls = pb.tls.map(|tls| carry::tls(faults, at, tls));
+    carry::insecure(faults, at, &headers, tls.as_ref());
+    Some(GrpcProbe { target: target?, service: pb.service, headers, tls })
 }
 
 /// Sorted and each once, so that equal probes are equal.
@@ -177,23 +180,30 @@ fn at_field<T>(judged: Result<T, String>, field: &str) -> Result<T, Fault> {
     judged.map_err(|message| Fault::new(field, message))
 }
 
-/// A probe as it was sent, with its name.
+/// A probe as it was sent, with its name and without what may be a credential.
 pub(super) fn to_proto(probe: &ProbeSpec) -> v1::ProbeSpec {
-    let tls =
-        |server_name: Option<&String>| v1::ProbeTls { server_name: server_name.cloned().unwrap_or_default() };
     let wide = |statuses: &[u16]| statuses.iter().copied().map(u32::from).collect();
     let kind = match &probe.kind {
         ProbeKind::Http(p) => Kind::Http(v1::HttpProbe {
-            url: p.url.text.clone(),
-            method: if p.head { v1::HttpMethod::Head } else { v1::HttpMethod::Get }.into(),
+            url: p.url.shown(),
+            method: match p.method {
+                Method::Get => v1::HttpMethod::Get,
+                Method::Head => v1::HttpMethod::Head,
+                Method::Post(_) => v1::HttpMethod::Post,
+            }
+            .into(),
             expected_statuses: wide(&p.expected_statuses),
             no_statuses: wide(&p.no_statuses),
-            tls: p.server_name.as_ref().map(|name| tls(Some(name))),
+            tls: p.tls.as_ref().map(carry::tls_to_proto),
+            headers: carry::headers_to_proto(&p.headers),
+            body: matches!(&p.method, Method::Post(body) if !body.expose().is_empty())
+                .then(|| v1::ProbeBody { content: Some(v1::probe_body::Content::Hidden(true)) }),
         }),
         ProbeKind::Grpc(p) => Kind::Grpc(v1::GrpcProbe {
             target: p.target.to_string(),
             service: p.service.clone(),
-            tls: p.tls.as_ref().map(|t| tls(t.server_name.as_ref())),
+            tls: p.tls.as_ref().map(carry::tls_to_proto),
+            headers: carry::headers_to_proto(&p.headers),
         }),
         ProbeKind::Tcp(p) => Kind::Tcp(v1::TcpProbe { address: p.address.to_string() }),
         ProbeKind::Report => Kind::Report(v1::ReportProbe {}),

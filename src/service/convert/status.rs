@@ -151,6 +151,7 @@ fn error_class(class: Option<ErrorClass>) -> v1::ErrorClass {
         Some(ErrorClass::Stale) => v1::ErrorClass::Stale,
         Some(ErrorClass::Blocked) => v1::ErrorClass::Blocked,
         Some(ErrorClass::Reported) => v1::ErrorClass::Reported,
+        Some(ErrorClass::Secret) => v1::ErrorClass::Secret,
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use crate::core::{
     name::quote,
-    probe::{HostPort, HttpUrl},
+    probe::{HIDDEN_QUERY, HostPort, HttpUrl, shown_url},
 };
 
 /// Longest URL.
@@ -23,6 +23,9 @@ pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
             "url {shown} has {} characters; at most {MAX_URL} are allowed",
             text.chars().count()
         ));
+    }
+    if text.ends_with(HIDDEN_QUERY) {
+        return Err(format!("url {shown} is one from a reply, which hides the query; write the query again"));
     }
     if let Some(c) = text.chars().find(|c| !c.is_ascii_graphic()) {
         let c = c.escape_debug();
@@ -51,14 +54,15 @@ pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
     Ok(HttpUrl { text: text.to_owned(), https, endpoint, path_and_query })
 }
 
-/// A URL for a message, without the user info: it may hold a password.
+/// A URL for a message, without what may be a credential: user info and query.
 fn shown(text: &str) -> String {
     let start = text.find("://").map_or(0, |at| at + 3);
     let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
-    match text[start..end].rfind('@') {
-        Some(at) => quote(&format!("{}...{}", &text[..start], &text[start + at..])),
-        None => quote(text),
-    }
+    let known = match text[start..end].rfind('@') {
+        Some(at) => format!("{}...{}", &text[..start], &text[start + at..]),
+        None => text.to_owned(),
+    };
+    quote(&shown_url(&known))
 }
 
 /// Whether it is https, and what follows the scheme.
@@ -188,7 +192,7 @@ mod tests {
             ("example.com/health", "url 'example.com/health' has no scheme; write http:// or https://"),
             (
                 "localhost:8080/x?u=http://y",
-                "url 'localhost:8080/x?u=http://y' has no scheme; write http:// or https://",
+                "url 'localhost:8080/x?\u{2026}' has no scheme; write http:// or https://",
             ),
             ("//h/x", "url '//h/x' has no scheme; write http:// or https://"),
             ("ftp://h/x", "url 'ftp://h/x' has the scheme 'ftp'; only http and https are probed"),

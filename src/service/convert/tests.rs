@@ -1,7 +1,10 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::{core::schema, proto::v1::probe_spec::Kind};
+use crate::{
+    core::{probe::shown_url, schema},
+    proto::v1::{probe_body::Content::Text, probe_header::Content, probe_spec::Kind},
+};
 
 fn named(name: &str) -> v1::ToolSpec {
     v1::ToolSpec { name: name.to_owned(), ..Default::default() }
@@ -41,7 +44,7 @@ fn labels(pairs: &[(&str, &str)]) -> v1::ToolSpec {
 }
 
 fn tls(server_name: &str) -> Option<v1::ProbeTls> {
-    Some(v1::ProbeTls { server_name: server_name.to_owned() })
+    Some(v1::ProbeTls { server_name: server_name.to_owned(), ..Default::default() })
 }
 
 fn input(json: &str) -> v1::ToolSpec {
@@ -173,12 +176,17 @@ fn each_fault_is_told_with_its_field() {
         ),
         (grpc(v1::GrpcProbe::default()), "probes[0].grpc.target", "is empty; write host:port"),
         (
-            grpc(v1::GrpcProbe { target: target(), service: long(257), tls: None }),
+            grpc(v1::GrpcProbe { target: target(), service: long(257), tls: None, ..Default::default() }),
             "probes[0].grpc.service",
             "has 257 characters; at most 256",
         ),
         (
-            grpc(v1::GrpcProbe { target: target(), service: "a\n".to_owned(), tls: None }),
+            grpc(v1::GrpcProbe {
+                target: target(),
+                service: "a\n".to_owned(),
+                tls: None,
+                ..Default::default()
+            }),
             "probes[0].grpc.service",
             "must not contain control characters",
         ),
@@ -317,7 +325,18 @@ fn input_schema() -> impl Strategy<Value = String> {
 }
 
 fn tls_given(names: &'static str) -> impl Strategy<Value = Option<v1::ProbeTls>> {
-    prop::option::of(names.prop_map(|server_name| v1::ProbeTls { server_name }))
+    prop::option::of(names.prop_map(|server_name| v1::ProbeTls { server_name, ..Default::default() }))
+}
+
+fn headers_given() -> impl Strategy<Value = Vec<v1::ProbeHeader>> {
+    let content = prop_oneof![
+        "[!-~]{0,20}".prop_map(Content::Value),
+        "[a-z0-9-]{1,20}".prop_map(Content::SecretRef),
+        "[a-z0-9-]{1,20}".prop_map(Content::BearerSecretRef),
+    ];
+    prop::collection::btree_map("x-[a-z0-9_!~]{1,20}", content, 0..4).prop_map(|headers| {
+        headers.into_iter().map(|(name, content)| v1::ProbeHeader { name, content: Some(content) }).collect()
+    })
 }
 
 fn probe_kind() -> impl Strategy<Value = Kind> {
@@ -332,13 +351,13 @@ fn probe_kind() -> impl Strategy<Value = Kind> {
     let http = (
         target(),
         "(/[a-z%20.]{0,8})?(\\?[a-z=&]{0,6})?",
-        0..3,
+        0..4,
         vec(100_u32..400, 0..5),
         vec(400_u32..600, 0..5),
     );
     prop_oneof![
-        (http, tls_given("[a-z]{1,8}\\.example")).prop_map(
-            |((target, path, method, expected_statuses, no_statuses), tls)| {
+        (http, tls_given("[a-z]{1,8}\\.example"), headers_given()).prop_map(
+            |((target, path, method, expected_statuses, no_statuses), tls, headers)| {
                 let scheme = if tls.is_some() { "https" } else { "http" };
                 Kind::Http(v1::HttpProbe {
                     url: format!("{scheme}://{target}{path}"),
@@ -346,11 +365,14 @@ fn probe_kind() -> impl Strategy<Value = Kind> {
                     expected_statuses,
                     no_statuses,
                     tls,
+                    headers,
+                    body: (method == 3).then(|| v1::ProbeBody { content: Some(Text("b".to_owned())) }),
                 })
             }
         ),
-        (target(), "[a-z.]{0,12}", tls_given("([a-z]{1,8}\\.example)?"))
-            .prop_map(|(target, service, tls)| Kind::Grpc(v1::GrpcProbe { target, service, tls })),
+        (target(), "[a-z.]{0,12}", tls_given("([a-z]{1,8}\\.example)?"), headers_given()).prop_map(
+            |(target, service, tls, headers)| Kind::Grpc(v1::GrpcProbe { target, service, tls, headers })
+        ),
         target().prop_map(|address| Kind::Tcp(v1::TcpProbe { address })),
         Just(Kind::Report(v1::ReportProbe {})),
     ]
@@ -391,11 +413,25 @@ fn valid() -> impl Strategy<Value = v1::ToolSpec> {
     )
 }
 
-/// What comes back of a probe is in one form: statuses sorted and single, the method said.
+/// What comes back of a probe is in one form: statuses sorted and single, the method said, and nothing that may be a credential.
 fn normal(mut pb: v1::ToolSpec) -> v1::ToolSpec {
     for probe in &mut pb.probes {
+        let headers = match &mut probe.kind {
+            Some(Kind::Http(http)) => &mut http.headers,
+            Some(Kind::Grpc(grpc)) => &mut grpc.headers,
+            _ => continue,
+        };
+        for header in headers {
+            if let Some(Content::Value(_)) = header.content {
+                header.content = Some(Content::Hidden(true));
+            }
+        }
         if let Some(Kind::Http(http)) = &mut probe.kind {
             http.method = http.method.max(1);
+            http.url = shown_url(&http.url);
+            if let Some(body) = &mut http.body {
+                body.content = Some(v1::probe_body::Content::Hidden(true));
+            }
             for statuses in [&mut http.expected_statuses, &mut http.no_statuses] {
                 statuses.sort_unstable();
                 statuses.dedup();
@@ -419,22 +455,42 @@ fn anything() -> impl Strategy<Value = v1::ToolSpec> {
                 .prop_map(|(seconds, nanos)| prost_types::Duration { seconds, nanos }),
         )
     };
-    let tls = prop::option::of(text().prop_map(|server_name| v1::ProbeTls { server_name })).boxed();
+    let tls =
+        prop::option::of(text().prop_map(|server_name| v1::ProbeTls { server_name, ..Default::default() }))
+            .boxed();
+    let content = prop_oneof![
+        text().prop_map(Content::Value),
+        text().prop_map(Content::SecretRef),
+        text().prop_map(Content::BearerSecretRef),
+        any::<bool>().prop_map(Content::Hidden),
+    ];
+    let header =
+        (text(), prop::option::of(content)).prop_map(|(name, content)| v1::ProbeHeader { name, content });
+    let headers = vec(header, 0..20).boxed();
     let kind = prop_oneof![
-        (text(), any::<i32>(), vec(any::<u32>(), 0..40), vec(0_u32..700, 0..40), tls.clone()).prop_map(
-            |(url, method, expected_statuses, no_statuses, tls)| Kind::Http(v1::HttpProbe {
-                url,
-                method,
-                expected_statuses,
-                no_statuses,
-                tls
-            })
-        ),
-        (text(), text(), tls).prop_map(|(target, service, tls)| Kind::Grpc(v1::GrpcProbe {
-            target,
-            service,
-            tls
-        })),
+        (
+            text(),
+            any::<i32>(),
+            vec(any::<u32>(), 0..40),
+            vec(0_u32..700, 0..40),
+            tls.clone(),
+            headers.clone()
+        )
+            .prop_map(|(url, method, expected_statuses, no_statuses, tls, headers)| Kind::Http(
+                v1::HttpProbe {
+                    url,
+                    method,
+                    expected_statuses,
+                    no_statuses,
+                    tls,
+                    headers: headers.clone(),
+                    body: (!headers.is_empty())
+                        .then(|| v1::ProbeBody { content: Some(Text(headers[0].name.clone())) }),
+                }
+            )),
+        (text(), text(), tls, headers).prop_map(|(target, service, tls, headers)| Kind::Grpc(
+            v1::GrpcProbe { target, service, tls, headers }
+        )),
         text().prop_map(|address| Kind::Tcp(v1::TcpProbe { address })),
     ];
     let probes =
@@ -466,7 +522,15 @@ proptest! {
         let spec = tool_spec(pb.clone()).unwrap();
         let sent_back = spec_to_proto(&spec);
         prop_assert_eq!(&sent_back, &normal(pb));
-        prop_assert_eq!(&tool_spec(sent_back).unwrap(), &spec);
+        // What hides something is refused, so that nothing is lost by sending it back.
+        match tool_spec(sent_back) {
+            Ok(again) => prop_assert_eq!(&again, &spec),
+            Err(faults) => {
+                for fault in faults {
+                    prop_assert!(fault.field.ends_with(".hidden") || fault.field.ends_with(".url"), "{:?}", fault);
+                }
+            }
+        }
         let stored = serde_json::to_string(&spec).unwrap();
         prop_assert_eq!(serde_json::from_str::<ToolSpec>(&stored).unwrap(), spec);
     }

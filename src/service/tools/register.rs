@@ -15,10 +15,10 @@ use crate::{
         name::{Namespace, ToolKey},
         refusal::{Fault, Refusal},
         registry::plan::{Registered, Registration},
-        tool::{spec_hash, warnings},
+        tool::{ToolSpec, spec_hash, warnings},
     },
     owner::{Registering, Unregistering},
-    prober::egress,
+    prober::{carry, egress},
     proto::v1,
     render::mapped_names,
     service::{convert, error::refusal_to_proto},
@@ -37,6 +37,8 @@ pub struct Judge {
     pub defaults: Defaults,
     /// Where probes may go.
     pub egress: egress::Policy,
+    /// What probes may carry.
+    pub rules: carry::Rules,
 }
 
 /// Who registers, and how.
@@ -73,6 +75,10 @@ impl Judge {
             {
                 faults.push(Fault::new(format!("probes[{i}].{}", probe.kind.label()), message));
             }
+            if let Err(message) = self.rules.judge(&probe.kind) {
+                let field = format!("probes[{i}].{}.tls.insecure_skip_verify", probe.kind.label());
+                faults.push(Fault::new(field, message));
+            }
         }
         if !faults.is_empty() {
             return Err(faults);
@@ -88,6 +94,13 @@ impl Judge {
             force: manner.force,
             from_manifest: manner.from_manifest,
         })
+    }
+
+    /// What is allowed in a spec and still worth telling the one who registers it.
+    async fn warnings(&self, spec: &ToolSpec) -> Vec<v1::Warning> {
+        let mut found = warnings(spec);
+        found.extend(self.rules.warnings(spec).await);
+        convert::format::warnings(&found)
     }
 }
 
@@ -142,7 +155,7 @@ impl ToolService {
             result: result_to_proto(result, validate_only).into(),
             epoch: catalog.epoch.to_string(),
             revision: answer.revision.max(catalog.revision),
-            warnings: convert::format::warnings(&warnings(&spec)),
+            warnings: self.judge.warnings(&spec).await,
             formats: if validate_only { convert::format::verdicts(&key, &spec) } else { Vec::new() },
         })
     }
@@ -187,6 +200,10 @@ impl ToolService {
             results.push(match result {
                 Ok((result, registered)) => {
                     let spec = spec.as_deref();
+                    let told = match spec {
+                        Some(spec) => self.judge.warnings(spec).await,
+                        None => Vec::new(),
+                    };
                     let formats = spec.filter(|_| validate_only).and_then(|s| Some((key(&name)?, s)));
                     if formats.is_some() {
                         // Seven formats of many tools: others get their turn.
@@ -201,7 +218,7 @@ impl ToolService {
                         generation: if validate_only { 0 } else { registered.generation },
                         verdict: tool.map_or(0, |tool| convert::status::verdict(tool.status.verdict).into()),
                         error: None,
-                        warnings: spec.map(|s| convert::format::warnings(&warnings(s))).unwrap_or_default(),
+                        warnings: told,
                         formats: formats
                             .map(|(key, s)| convert::format::verdicts(&key, s))
                             .unwrap_or_default(),
