@@ -24,7 +24,7 @@ use crate::{
     manifest,
     metrics::Metrics,
     owner::{Handle, Owner, Parts},
-    prober::{Prober, carry, egress, secrets::Secrets},
+    prober::{self, Prober, carry, egress, secrets::Secrets},
     proto::v1::{
         agent_policy_service_server::AgentPolicyServiceServer,
         gateway_status_service_server::GatewayStatusServiceServer,
@@ -139,6 +139,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let bound = bound.with_patience(patience(&settings));
     let admin = bind("TOOLPULSE_ADMIN_LISTEN", settings.admin_listen, serve::ADMIN_CONNECTIONS).await?;
     let (address, admin_address) = (bound.address(), admin.address());
+    let policy = policy.without(&[address, admin_address]);
     let declared = settings.manifest.as_deref().map(manifest::load).transpose();
     let declared = declared.map_err(|e| Error::Configuration(e.to_string()))?;
 
@@ -158,7 +159,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         store,
         loaded,
         has_manifest: declared.is_some(),
-        prober: Prober::carrying(policy.clone(), rules.clone()),
+        prober: Prober::of(prober::Parts { rules: rules.clone(), ..prober::Parts::new(policy.clone()) }),
         publisher,
         metrics: metrics.clone(),
         stop: stop_owner.clone(),

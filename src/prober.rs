@@ -10,7 +10,12 @@ pub mod http;
 pub mod secrets;
 mod tcp;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::RootCertStore;
 use tokio::time::{Instant, timeout_at};
@@ -25,21 +30,51 @@ const USER_AGENT: &str = concat!("toolpulse-probe/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Debug)]
 pub struct Prober(Arc<Dialer>);
 
+/// Answers a name with addresses; may block.
+pub type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
+/// What a prober is made of.
+pub struct Parts {
+    /// Where probes may go.
+    pub egress: egress::Policy,
+    /// What they may carry.
+    pub rules: carry::Rules,
+    /// Whom they trust, where a probe says nothing else.
+    pub roots: RootCertStore,
+    /// How names are resolved.
+    pub resolve: Resolve,
+}
+
+impl Parts {
+    /// The public roots, the system's resolver and no secrets.
+    pub fn new(egress: egress::Policy) -> Self {
+        Self {
+            egress,
+            rules: carry::Rules::default(),
+            roots: webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(),
+            resolve: Arc::new(|host, port| (host, port).to_socket_addrs().map(Vec::from_iter)),
+        }
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts")
+            .field("egress", &self.egress)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Prober {
     /// A prober that trusts the public roots and carries no secret.
     pub fn new(egress: egress::Policy) -> Self {
-        Self::carrying(egress, carry::Rules::default())
+        Self::of(Parts::new(egress))
     }
 
-    /// A prober that trusts the public roots and carries what `rules` let it.
-    pub fn carrying(egress: egress::Policy, rules: carry::Rules) -> Self {
-        let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-        Self(Arc::new(Dialer::new(egress, roots, rules)))
-    }
-
-    /// A prober that trusts `roots` and no others.
-    pub fn with_roots(egress: egress::Policy, roots: RootCertStore) -> Self {
-        Self(Arc::new(Dialer::new(egress, roots, carry::Rules::default())))
+    /// A prober of these parts.
+    pub fn of(parts: Parts) -> Self {
+        Self(Arc::new(Dialer::new(parts)))
     }
 
     /// The guard that every run goes through.

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::Poll,
@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Failure, Progress, Stage, carry, egress};
+use super::{Failure, Parts, Progress, Resolve, Stage, carry, egress};
 use crate::core::{
     name::quote,
     probe::{ErrorClass, HostPort, Tls},
@@ -41,6 +41,7 @@ pub(super) struct Dialer {
     roots: Arc<RootCertStore>,
     http: Arc<ClientConfig>,
     grpc: Arc<ClientConfig>,
+    resolve: Resolve,
     lookups: Arc<Semaphore>,
 }
 
@@ -68,11 +69,12 @@ impl Alpn {
 type Attempt<'a> = Pin<Box<dyn Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + 'a>>;
 
 impl Dialer {
-    pub(super) fn new(egress: egress::Policy, roots: RootCertStore, rules: carry::Rules) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { egress, rules, roots, resolve } = parts;
         let roots = Arc::new(roots);
         let config = |alpn: Alpn| Arc::new(client_config(roots.clone(), alpn.protocol()));
         let (http, grpc) = (config(Alpn::Http1), config(Alpn::Http2));
-        Self { egress, rules, roots, http, grpc, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+        Self { egress, rules, roots, http, grpc, resolve, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
     }
 
     /// What probes may carry.
@@ -152,12 +154,12 @@ impl Dialer {
             Failure::new(ErrorClass::Dns, format!("can't resolve {}: {why}", quote(&target.host)))
         };
         let permit = self.lookups.clone().acquire_owned().await.map_err(|e| failed(&e))?;
-        let (host, port) = (target.host.clone(), target.port);
+        let (host, port, resolve) = (target.host.clone(), target.port, Arc::clone(&self.resolve));
         // The permit goes with the lookup, not with the run: a resolver that hangs keeps its thread after the run is
         // over, and the cap must count it.
         let lookup = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)
+            resolve(&host, port)
         });
         lookup.await.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
     }

@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
 };
 
@@ -34,6 +34,8 @@ pub enum Mode {
 pub struct Policy {
     mode: Mode,
     allow: Arc<[Entry]>,
+    /// Where this server itself listens.
+    own: Arc<[SocketAddr]>,
 }
 
 /// One entry of the allow-list.
@@ -73,7 +75,14 @@ impl Policy {
     /// The entry that is wrong, and what would be right.
     pub fn parse(mode: Mode, allow: &[String]) -> Result<Self, String> {
         let entries = allow.iter().map(|e| e.trim()).filter(|e| !e.is_empty());
-        Ok(Self { mode, allow: entries.map(Entry::parse).collect::<Result<_, _>>()? })
+        Ok(Self { mode, allow: entries.map(Entry::parse).collect::<Result<_, _>>()?, own: Arc::from([]) })
+    }
+
+    /// The same, and never to one of these listeners of this server: a probe of ourselves would let owners speak with the
+    /// admin port, and be an answer that says nothing.
+    #[must_use]
+    pub fn without(self, own: &[SocketAddr]) -> Self {
+        Self { own: own.into(), ..self }
     }
 
     /// For registration: refuses what can be known without a resolver, which is address literals and `localhost`.
@@ -112,6 +121,12 @@ impl Policy {
         {
             return Err(format!("probe target {} is a {what} address; {UNREACHABLE}", show(host, addr)));
         }
+        if faces.iter().any(|ip| self.is_own(SocketAddr::new(*ip, addr.port()))) {
+            return Err(format!(
+                "probe target {} is this server's own listener; {UNREACHABLE}",
+                show(host, addr)
+            ));
+        }
         if faces.iter().all(|ip| self.permits(*ip, host, addr.port())) || self.names(addr, host) {
             return Ok(());
         }
@@ -135,10 +150,24 @@ impl Policy {
         }
     }
 
+    /// Whether one of our listeners takes connections to an address: one that is bound to all addresses takes those to any
+    /// of this machine's.
+    fn is_own(&self, addr: SocketAddr) -> bool {
+        self.own.iter().filter(|own| own.port() == addr.port()).any(|own| match own.ip().to_canonical() {
+            ip if ip.is_unspecified() => is_local(addr.ip()),
+            ip => ip == addr.ip(),
+        })
+    }
+
     fn names(&self, addr: SocketAddr, host: &str) -> bool {
         let host = normal(host);
         self.allow.iter().any(|e| e.matches(addr, &host))
     }
+}
+
+/// Whether an address is one of this machine's: only such a one can be bound.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
 const UNREACHABLE: &str = "probes never reach such addresses, and TOOLPULSE_PROBE_ALLOW can't permit them";

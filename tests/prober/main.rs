@@ -1,15 +1,18 @@
 //! Probes against targets that behave, and against those that do everything else, over loopback.
 //!
-//! The certificates in `tls/` are for this test alone: a root that nobody trusts, and `tool.example` signed by it.
+//! The certificates in `tls/` are for this test alone: two roots that nobody trusts, and what they have signed.
 
 #![allow(
     clippy::unwrap_used,
     reason = "clippy allows it in test functions, and their helpers are no less tests"
 )]
 
+mod addresses;
+mod carry;
 mod grpc;
 mod http;
 mod targets;
+mod zoo;
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -6,13 +6,14 @@ use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::TlsAcceptor;
-use toolpulse::prober::{Prober, egress};
+use toolpulse::prober::{Parts, Prober, egress};
 
 /// Serves each connection with `serve`.
 pub(crate) async fn tcp<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
@@ -58,16 +59,51 @@ pub(crate) async fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
+/// The identities that targets show; all are for `tool.example` and 127.0.0.1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Identity {
+    /// Signed by the test's root.
+    Good,
+    /// Signed by the zoo's root, which a probe trusts by reference only.
+    Zoo,
+    /// Signed by the zoo's root, and valid in 2020 alone.
+    Expired,
+    /// Signed by itself.
+    SelfSigned,
+}
+
+/// The root of `Zoo` and `Expired`, in PEM.
+pub(crate) const ZOO_ROOT: &str = include_str!("tls/zoo-root.pem");
+
 /// Speaks TLS as `tool.example` (also valid for 127.0.0.1).
 pub(crate) fn tls(alpn: &[u8]) -> TlsAcceptor {
-    let chain = vec![CertificateDer::from_pem_slice(include_bytes!("tls/tool.example.pem")).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/tool.example.key")).unwrap();
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
+    tls_as(Identity::Good, alpn, false)
+}
+
+/// Speaks TLS, and may ask for a certificate that the zoo's root signed.
+pub(crate) fn tls_as(identity: Identity, alpn: &[u8], asks: bool) -> TlsAcceptor {
+    let (chain, key): (&[u8], &[u8]) = match identity {
+        Identity::Good => (include_bytes!("tls/tool.example.pem"), include_bytes!("tls/tool.example.key")),
+        Identity::Zoo => (include_bytes!("tls/served.pem"), include_bytes!("tls/served.key")),
+        Identity::Expired => (include_bytes!("tls/expired.pem"), include_bytes!("tls/expired.key")),
+        Identity::SelfSigned => {
+            (include_bytes!("tls/self-signed.pem"), include_bytes!("tls/self-signed.key"))
+        }
+    };
+    let chain = vec![CertificateDer::from_pem_slice(chain).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let builder = match asks {
+        false => builder.unwrap().with_no_client_auth(),
+        true => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(ZOO_ROOT.as_bytes()).unwrap()).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.unwrap().with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).unwrap();
     config.alpn_protocols = vec![alpn.to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -77,5 +113,6 @@ pub(crate) fn trusting() -> Prober {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(include_bytes!("tls/root.pem")).unwrap()).unwrap();
     let allow = ["127.0.0.0/8".to_owned()];
-    Prober::with_roots(egress::Policy::parse(egress::Mode::Strict, &allow).unwrap(), roots)
+    let egress = egress::Policy::parse(egress::Mode::Strict, &allow).unwrap();
+    Prober::of(Parts { roots, ..Parts::new(egress) })
 }

@@ -289,7 +289,95 @@ fn wrong_entries_say_what_is_right() {
     }
 }
 
+/// The address of this machine that packets to the world leave from; none without a network.
+fn outward() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.88.99.1:9").ok()?;
+    Some(socket.local_addr().unwrap().ip())
+}
+
+#[test]
+fn our_own_listeners_are_never_reached() {
+    let own = |listeners: &[&str]| {
+        let listeners: Vec<SocketAddr> = listeners.iter().map(|l| l.parse().unwrap()).collect();
+        everything().without(&listeners)
+    };
+    // Bound to, target, own.
+    let cases = [
+        ("127.0.0.1:50051", "127.0.0.1:50051", true),
+        ("127.0.0.1:50051", "127.0.0.1:50052", false),
+        ("127.0.0.1:50051", "127.0.0.2:50051", false),
+        ("127.0.0.1:50051", "[::ffff:127.0.0.1]:50051", true),
+        ("127.0.0.1:50051", "[64:ff9b::7f00:1]:50051", true),
+        ("[::ffff:127.0.0.1]:50051", "127.0.0.1:50051", true),
+        ("127.0.0.1:50051", "[::1]:50051", false),
+        ("[::1]:50051", "[::1]:50051", true),
+        ("10.0.0.7:50051", "10.0.0.7:50051", true),
+        ("10.0.0.7:50051", "10.0.0.8:50051", false),
+        // Bound to all addresses: reached by each of them.
+        ("0.0.0.0:50051", "127.0.0.1:50051", true),
+        ("0.0.0.0:50051", "127.9.9.9:50051", true),
+        ("[::]:50051", "127.0.0.1:50051", true),
+        ("[::]:50051", "[::1]:50051", true),
+        ("[::]:50051", "[::1]:50052", false),
+        ("0.0.0.0:50051", "8.8.8.8:50051", false),
+        ("[::]:50051", "[2606:4700::1]:50051", false),
+    ];
+    for (bound, to, refused) in cases {
+        let judged = own(&["192.168.255.255:1", bound]).check("name", to.parse().unwrap());
+        match judged {
+            Ok(()) => assert!(!refused, "{bound} {to}"),
+            Err(why) => assert!(refused && why.contains("this server's own listener"), "{bound} {to}: {why}"),
+        }
+    }
+    if let Some(ip) = outward().filter(|ip| everything().check("x", SocketAddr::new(*ip, 1)).is_ok()) {
+        let to = SocketAddr::new(ip, 50051);
+        assert!(own(&["0.0.0.0:50051"]).check("name", to).is_err(), "{to}");
+        assert!(own(&["0.0.0.0:50052"]).check("name", to).is_ok(), "{to}");
+    }
+    let literal = HostPort { host: "localhost".to_owned(), port: 443 };
+    assert!(own(&["0.0.0.0:443"]).check_literal(&literal).unwrap_err().contains("own listener"));
+}
+
+/// Addresses near the edges of ranges, as random ones are nearly always public.
+fn near() -> impl Strategy<Value = Ipv4Addr> {
+    let edges = V4.map(|(net, _)| net).map(|net| [net.network().to_bits(), net.broadcast().to_bits()]);
+    let edges: Vec<u32> = edges.concat();
+    (prop::sample::select(edges), -2_i32..=2).prop_map(|(edge, by)| edge.wrapping_add_signed(by).into())
+}
+
 proptest! {
+    /// The standard library's own judgement is another's: what it finds odd, no mode lets through by itself.
+    #[test]
+    fn what_the_library_finds_odd_is_not_public(ip in prop_oneof![any::<u32>().prop_map(Ipv4Addr::from), near()]) {
+        let found = verdict(ip.into());
+        let never = ip.is_unspecified() || ip.is_link_local() || ip.is_multicast() || ip.is_broadcast() || ip.is_documentation();
+        prop_assert!(!never || found == Never, "{ip}: {found:?}");
+        prop_assert!(!ip.is_private() || found == Cluster, "{ip}: {found:?}");
+        prop_assert!(!ip.is_loopback() || found == Listed, "{ip}: {found:?}");
+    }
+
+    #[test]
+    fn no_v6_is_public_but_global_unicast(bits: u128) {
+        let ip = Ipv6Addr::from(bits);
+        let found = verdict(ip.into());
+        let global = ip.segments()[0] & 0xe000 == 0x2000 || ip.to_ipv4().is_some() || bits >> 96 == 0x64_ff9b;
+        prop_assert!(global || found != Public, "{ip}: {found:?}");
+        let never = ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local();
+        prop_assert!(!never || found == Never, "{ip}: {found:?}");
+        prop_assert!(!ip.is_unique_local() || matches!(found, Cluster | Never), "{ip}: {found:?}");
+    }
+
+    /// The one list of own listeners beats every list of the operator's.
+    #[test]
+    fn an_own_listener_is_own_in_every_form(bits: u32, port: u16) {
+        let v4 = Ipv4Addr::from_bits(bits);
+        let policy = everything().without(&[SocketAddr::new(v4.into(), port)]);
+        for ip in [IpAddr::from(v4), v4.to_ipv6_mapped().into()] {
+            prop_assert!(policy.check("name", SocketAddr::new(ip, port)).is_err() || v4.is_unspecified());
+        }
+    }
+
     #[test]
     fn embedded_classifies_like_the_v4(bits: u32) {
         let v4 = Ipv4Addr::from_bits(bits);
