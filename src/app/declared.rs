@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tokio::sync::mpsc;
 
 use crate::{
-    core::{name::Namespace, refusal::Refusal, registry::plan::Registered},
+    core::{name::Namespace, refusal::Refusal, registry::plan::Registered, tool::SpecWarning},
     manifest::{Event, Manifest},
     owner::Handle,
     service::{
@@ -40,7 +40,13 @@ pub(super) async fn declare(handle: &Handle, judge: &Judge, manifest: Manifest) 
         let manner =
             Manner { namespace, owner: owner.clone(), overwrite: true, force: false, from_manifest: true };
         match judge.spec(spec, &manner) {
-            Ok(registration) => tools.push(registration),
+            Ok(registration) => {
+                for warning in judge.rules.warnings(&registration.spec).await {
+                    let SpecWarning { field, code, message } = warning;
+                    tracing::warn!(tool = %registration.key(), field, code, "a probe of the manifest can't run yet: {message}");
+                }
+                tools.push(registration);
+            }
             Err(faults) => wrong.push(format!("{line}tool '{name}': {}", Refusal::Invalid(faults))),
         }
     }

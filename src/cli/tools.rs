@@ -19,7 +19,7 @@ use crate::{
     proto::v1::{
         AvailableTool, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
         ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus,
-        UnregisterToolsRequest, Visibility,
+        UnregisterToolsRequest, Visibility, Warning,
     },
 };
 
@@ -502,7 +502,9 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
         ("annotations", spec.annotations_json),
         ("extra", spec.extra_json),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    let warning = |w: &Warning| ("warning", format!("{} at {}: {}", w.code, w.pointer, w.message));
+    let warnings = tool.warnings.iter().map(warning);
+    all.into_iter().filter(|(_, value)| !value.is_empty()).chain(warnings).collect()
 }
 
 fn lines(pairs: &[(&'static str, String)]) -> String {

@@ -2,9 +2,34 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::proto::v1::{ProbeBody, ProbeHeader, ProbeTls, probe_body, probe_header::Content};
+use crate::{
+    core::probe::HIDDEN,
+    proto::v1::{ProbeBody, ProbeHeader, ProbeTls, probe_body, probe_header::Content},
+};
+
+/// A text that may be a credential: neither an error of the parser nor `Debug` repeats it.
+pub(super) struct HiddenText(String);
+
+impl<'de> Deserialize<'de> for HiddenText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer);
+        text.map(Self).map_err(|_| D::Error::custom("expected a text; write it in quotes"))
+    }
+}
+
+impl fmt::Debug for HiddenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl From<HiddenText> for String {
+    fn from(text: HiddenText) -> Self {
+        text.0
+    }
+}
 
 /// A header: its name, and one of `value`, `secret_ref` and `bearer_secret_ref`.
 #[derive(Deserialize)]
@@ -22,7 +47,7 @@ impl fmt::Debug for HeaderForm {
 struct HeaderFields {
     #[serde(default)]
     name: String,
-    value: Option<String>,
+    value: Option<HiddenText>,
     secret_ref: Option<String>,
     bearer_secret_ref: Option<String>,
 }
@@ -49,7 +74,7 @@ impl TryFrom<HeaderFields> for HeaderForm {
     fn try_from(fields: HeaderFields) -> Result<Self, Self::Error> {
         let HeaderFields { name, value, secret_ref, bearer_secret_ref } = fields;
         let content = match (value, secret_ref, bearer_secret_ref) {
-            (Some(text), None, None) => Content::Value(text),
+            (Some(text), None, None) => Content::Value(text.0),
             (None, Some(name), None) => Content::SecretRef(name),
             (None, None, Some(name)) => Content::BearerSecretRef(name),
             _ => return Err("a header has exactly one of value, secret_ref and bearer_secret_ref"),
@@ -62,8 +87,8 @@ pub(super) fn header(form: HeaderForm) -> ProbeHeader {
     form.0
 }
 
-pub(super) fn body(text: String) -> ProbeBody {
-    ProbeBody { content: Some(probe_body::Content::Text(text)) }
+pub(super) fn body(text: HiddenText) -> ProbeBody {
+    ProbeBody { content: Some(probe_body::Content::Text(text.0)) }
 }
 
 pub(super) fn tls(form: TlsForm) -> ProbeTls {

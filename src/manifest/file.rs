@@ -14,7 +14,7 @@ use serde_saphyr::Spanned;
 
 use super::{
     Defaults, Manifest,
-    carry::{HeaderForm, TlsForm, body, header, tls},
+    carry::{HeaderForm, HiddenText, TlsForm, body, header, tls},
     twice,
 };
 use crate::{
@@ -169,7 +169,7 @@ struct ProbeFields {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping like `{url: ...}`")]
 struct HttpForm {
-    url: String,
+    url: HiddenText,
     #[serde(default)]
     method: MethodForm,
     #[serde(default)]
@@ -179,7 +179,7 @@ struct HttpForm {
     tls: Option<TlsForm>,
     #[serde(default)]
     headers: Vec<HeaderForm>,
-    body: Option<String>,
+    body: Option<HiddenText>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -294,7 +294,7 @@ impl TryFrom<ProbeFields> for ProbeForm {
     fn try_from(fields: ProbeFields) -> Result<Self, Self::Error> {
         let kind = match (fields.http, fields.grpc, fields.tcp, fields.report) {
             (Some(http), None, None, None) => Kind::Http(HttpProbe {
-                url: http.url,
+                url: http.url.into(),
                 method: match http.method {
                     MethodForm::Get => HttpMethod::Unspecified,
                     MethodForm::Head => HttpMethod::Head,

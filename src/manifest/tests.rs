@@ -3,7 +3,9 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 use tokio::{sync::mpsc, time};
 
 use super::{Defaults, Event, Manifest, POLL, load};
-use crate::proto::v1::{HttpMethod, probe_spec::Kind};
+use crate::proto::v1::{
+    HttpMethod, ProbeHeader, ProbeTls, probe_body, probe_header::Content, probe_spec::Kind,
+};
 
 fn parse(text: &str) -> Result<Manifest, String> {
     Manifest::parse("tools.yaml", text, Defaults::default()).map_err(|e| e.to_string())
@@ -223,4 +225,67 @@ async fn broken_files_and_half_written_ones() {
         ["two"],
         "back, and told, as the listener heard of a broken one"
     );
+}
+
+#[test]
+fn what_a_probe_carries() {
+    let text = r#"
+tools:
+  - name: search
+    probes:
+      - http:
+          url: https://search.example/health
+          method: POST
+          body: '{"ping": true}'
+          headers:
+            - {name: authorization, bearer_secret_ref: token}
+            - {name: x-key, secret_ref: key}
+            - {name: x-team, value: search}
+          tls: {ca_ref: ca, client_cert_ref: probe.crt, client_key_ref: probe.key, insecure_skip_verify: true}
+      - grpc: {target: "search.example:443", headers: [{bearer_secret_ref: token}]}
+"#;
+    let tool = parse(text).unwrap().tools.remove(0).1;
+    let Some(Kind::Http(http)) = &tool.probes[0].kind else { panic!("{tool:?}") };
+    assert_eq!(http.method(), HttpMethod::Post);
+    let body = http.body.clone().unwrap().content;
+    assert!(body == Some(probe_body::Content::Text(r#"{"ping": true}"#.to_owned())));
+    let header = |name: &str, content| ProbeHeader { name: name.to_owned(), content: Some(content) };
+    let token = || Content::BearerSecretRef("token".to_owned());
+    let expect = [
+        header("authorization", token()),
+        header("x-key", Content::SecretRef("key".to_owned())),
+        header("x-team", Content::Value("search".to_owned())),
+    ];
+    assert!(http.headers == expect, "{:?}", http.headers);
+    let tls = ProbeTls {
+        server_name: String::new(),
+        ca_ref: "ca".to_owned(),
+        client_cert_ref: "probe.crt".to_owned(),
+        client_key_ref: "probe.key".to_owned(),
+        insecure_skip_verify: true,
+    };
+    assert_eq!(http.tls, Some(tls));
+    let Some(Kind::Grpc(grpc)) = &tool.probes[1].kind else { panic!("{tool:?}") };
+    assert_eq!(grpc.headers, [header("", token())]);
+}
+
+#[test]
+fn errors_do_not_repeat_what_may_be_a_credential() {
+    for field in [
+        "headers: [{name: a, value: 133713371337}]",
+        "headers: [{name: a, value: [133713371337]}]",
+        "headers: [{name: a, value: \"133713371337\", secret_ref: b}]",
+        "body: 133713371337",
+        "body: {a: 133713371337}",
+    ] {
+        let text = format!("tools: [{{name: a, probes: [{{http: {{url: \"http://h\", {field}}}}}]}}]");
+        let json = text.replace("tools:", "\"tools\":");
+        for text in [&text, &json] {
+            match parse(text) {
+                Err(why) => assert!(!why.contains("133713371337"), "{why}"),
+                // YAML takes a number for a text where one is asked for.
+                Ok(manifest) => assert!(!format!("{manifest:?}").contains("133713371337"), "{field}"),
+            }
+        }
+    }
 }

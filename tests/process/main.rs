@@ -10,6 +10,7 @@ mod drain;
 mod limits;
 mod log;
 mod raw;
+mod secrets;
 mod settings;
 mod shutdown;
 mod stalled;
