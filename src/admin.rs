@@ -1,10 +1,11 @@
-//! The admin port: liveness, readiness and metrics over plain HTTP, and gRPC health for probes that speak it.
+//! The admin port: liveness, readiness, status and metrics over plain HTTP, and gRPC health for probes that speak it.
 //!
 //! Plaintext whatever the main port does, since Kubernetes' own probes are.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::UNIX_EPOCH,
 };
 
 use axum::{
@@ -17,6 +18,9 @@ use axum::{
 use tonic::{Status, body::Body, service::Routes};
 
 use crate::{
+    catalog::Reader,
+    clock::Clock,
+    core::availability::Verdict,
     metrics::{CONTENT_TYPE, Metrics},
     service::{health::HealthState, rpc::is_grpc},
 };
@@ -79,10 +83,11 @@ impl Drop for Pending {
 }
 
 /// The routes of the admin port.
-pub fn routes(readiness: Readiness, metrics: Metrics) -> Routes {
+pub fn routes(readiness: Readiness, metrics: Metrics, reader: Reader, clock: Clock) -> Routes {
     let health = Routes::new(readiness.health.service()).into_axum_router().reset_fallback();
     Router::new()
         .route("/livez", get(async || "ok\n"))
+        .route("/statusz", get(statusz).with_state((readiness.clone(), reader, clock)))
         .route("/readyz", get(readyz).with_state(readiness))
         .route("/metrics", get(print_metrics).with_state(metrics))
         .merge(health)
@@ -102,6 +107,28 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     }
 }
 
+/// What an operator asks first, in words: ready or not, how many tools, and whether the prober trusts itself.
+async fn statusz(State((readiness, reader, clock)): State<(Readiness, Reader, Clock)>) -> String {
+    let catalog = reader.load();
+    let ready = match readiness.list() {
+        _ if readiness.health.is_draining() => "no: draining".to_owned(),
+        pending if pending.is_empty() => "yes".to_owned(),
+        pending => format!("no: pending: {}", pending.join(", ")),
+    };
+    let [available, unavailable, pending] =
+        [Verdict::Available, Verdict::Unavailable, Verdict::Pending].map(|verdict| catalog.count(verdict));
+    let prober = match &catalog.prober_suspicion {
+        None => "ok".to_owned(),
+        Some(suspicion) => {
+            let since = humantime::format_rfc3339_seconds(clock.wall(suspicion.since).max(UNIX_EPOCH));
+            format!("suspects its own network since {since}: {}", suspicion.text)
+        }
+    };
+    format!(
+        "ready: {ready}\ntools: {available} available, {unavailable} unavailable, {pending} pending\nprober: {prober}\n"
+    )
+}
+
 async fn print_metrics(State(metrics): State<Metrics>) -> Response {
     match metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
@@ -113,7 +140,7 @@ async fn unknown(headers: HeaderMap) -> Response {
     if is_grpc(&headers) {
         return Status::unimplemented("").into_http::<Body>().into_response();
     }
-    (StatusCode::NOT_FOUND, "not found: there are /livez, /readyz and /metrics\n").into_response()
+    (StatusCode::NOT_FOUND, "not found: there are /livez, /readyz, /statusz and /metrics\n").into_response()
 }
 
 #[cfg(test)]

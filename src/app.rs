@@ -23,7 +23,7 @@ use crate::{
     },
     manifest,
     metrics::Metrics,
-    owner::{Handle, Owner, Parts},
+    owner::{Canary, Handle, Owner, Parts},
     prober::{self, Prober, carry, egress, secrets::Secrets},
     proto::v1::{
         agent_policy_service_server::AgentPolicyServiceServer,
@@ -160,6 +160,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         loaded,
         has_manifest: declared.is_some(),
         prober: Prober::of(prober::Parts { rules: rules.clone(), ..prober::Parts::new(policy.clone()) }),
+        canary: settings.probe.canary.clone().map_or(Canary::Own(admin_address), Canary::Given),
         publisher,
         metrics: metrics.clone(),
         stop: stop_owner.clone(),
@@ -188,10 +189,16 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
         watches.clone(),
         &metrics,
     );
-    let gateways =
-        GatewayService::new(handle.clone(), reader.clone(), clock, watches, settings.degraded_capabilities);
+    let gateways = GatewayService::new(
+        handle.clone(),
+        reader.clone(),
+        clock.clone(),
+        watches,
+        settings.degraded_capabilities,
+    );
     let policies = PolicyService::new(handle.clone(), reader.clone());
     let routes = routes(tools, policies, gateways, &health, settings.max_request_bytes)?;
+    let admin_routes = admin::routes(readiness.clone(), metrics.clone(), reader.clone(), clock);
     let server = Server {
         stop: Stop { asked: CancellationToken::new(), drain: drain.clone() },
         drain,
@@ -203,7 +210,7 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     };
     let stop = server.stop.clone();
     let task = tokio::spawn(server.run(
-        Ports { bound, admin, routes, readiness, metrics },
+        Ports { bound, admin, routes, admin_routes, readiness, metrics },
         Work { handle, judge, reader, follower, strict, starting },
     ));
     Ok(Running { address, admin: admin_address, stop, task })
@@ -225,6 +232,7 @@ struct Ports {
     bound: Bound,
     admin: Bound,
     routes: Routes,
+    admin_routes: Routes,
     readiness: Readiness,
     metrics: Metrics,
 }
@@ -241,9 +249,8 @@ struct Work {
 
 impl Server {
     async fn run(mut self, ports: Ports, work: Work) -> Result<(), Error> {
-        let Ports { bound, admin, routes, readiness, metrics } = ports;
+        let Ports { bound, admin, routes, admin_routes, readiness, metrics } = ports;
         let admin_drain = Drain::new(serve::ADMIN_GRACE, Duration::ZERO);
-        let admin_routes = admin::routes(readiness.clone(), metrics.clone());
         let mut admin_server = tokio::spawn({
             let (metrics, drain) = (metrics.clone(), admin_drain.clone());
             async move { serve::serve(admin, Protocols::HttpAndGrpc, admin_routes, &metrics, &drain).await }

@@ -59,6 +59,8 @@ pub struct Catalog {
     pub gateways: GatewayCatalog,
     /// Names that two owners want, the newest last.
     pub collisions: Arc<Vec<Collision>>,
+    /// What the prober suspects of itself, if it does.
+    pub prober_suspicion: Option<ProberSuspicion>,
     policies: RedBlackTreeMapSync<PolicyKey, Arc<PolicyEntry>>,
     /// What applies to an agent without a policy.
     without_policy: SharedRules,
@@ -72,6 +74,15 @@ pub struct Catalog {
     rules_changed: u64,
     /// What a namespace without tools lists as.
     empty: NamespaceCatalog,
+}
+
+/// What the prober suspects of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProberSuspicion {
+    /// Since when.
+    pub since: Moment,
+    /// Why, for operators.
+    pub text: Arc<str>,
 }
 
 /// The tools of one namespace.
@@ -98,6 +109,7 @@ impl Catalog {
             namespaces: RedBlackTreeMapSync::default(),
             gateways: GatewayCatalog::new(revision),
             collisions: Arc::default(),
+            prober_suspicion: None,
             policies: RedBlackTreeMapSync::default(),
             without_policy: without_policy(DefaultPolicy::Allow),
             builtin_off: RedBlackTreeMapSync::default(),

@@ -21,6 +21,7 @@ use crate::{
     core::{
         name::{Namespace, clean},
         policy::DefaultPolicy,
+        probe::HostPort,
     },
     telemetry,
 };
@@ -127,6 +128,8 @@ pub struct Probing {
     pub secrets_dir: Option<PathBuf>,
     /// Whether a probe may verify no certificate.
     pub insecure_tls: bool,
+    /// What answers wherever the network works.
+    pub canary: Option<HostPort>,
 }
 
 /// Which targets may be probed.
@@ -319,6 +322,7 @@ impl Layers {
             allow: self.get("probe_allow", parse::list)?,
             secrets_dir: self.optional("secrets_dir", parse::path)?,
             insecure_tls: self.get("probe_insecure_tls", parse::boolean)?,
+            canary: self.optional("probe_canary", parse::host_port)?,
         })
     }
 

@@ -13,5 +13,6 @@ pub mod refusal;
 pub mod registry;
 pub mod schedule;
 pub mod schema;
+pub mod suspicion;
 pub mod time;
 pub mod tool;

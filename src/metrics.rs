@@ -25,6 +25,7 @@ struct Inner {
     watchers: Gauge,
     watch_encodings: Counter,
     prober_overloaded: Gauge,
+    prober_suspect: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,6 +61,7 @@ impl Metrics {
         let watchers = Gauge::default();
         let watch_encodings = Counter::default();
         let prober_overloaded = Gauge::default();
+        let prober_suspect = Gauge::default();
         registry.register("tools", "Registered tools by verdict", tools.clone());
         registry.register("probe_results", "Finished probe runs by kind and outcome", probe_results.clone());
         registry.register("rpcs", "Finished calls by method and status code", rpcs.clone());
@@ -68,6 +70,8 @@ impl Metrics {
         registry.register("watch_encodings", help, watch_encodings.clone());
         let help = "1 while probes wait so long for a free slot that windows are stretched";
         registry.register("prober_overloaded", help, prober_overloaded.clone());
+        let help = "1 while so much stopped answering at once that the prober suspects its own network";
+        registry.register("prober_suspect", help, prober_suspect.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The running version", version);
         let metrics = Self {
@@ -79,6 +83,7 @@ impl Metrics {
                 watchers,
                 watch_encodings,
                 prober_overloaded,
+                prober_suspect,
             }),
         };
         metrics.set_tools(0, 0, 0);
@@ -97,6 +102,11 @@ impl Metrics {
     /// Whether probes wait so long for a free slot that windows are stretched.
     pub fn set_prober_overloaded(&self, overloaded: bool) {
         self.inner.prober_overloaded.set(i64::from(overloaded));
+    }
+
+    /// Whether the prober suspects its own network.
+    pub fn set_prober_suspect(&self, suspect: bool) {
+        self.inner.prober_suspect.set(i64::from(suspect));
     }
 
     /// One probe run of this kind ended so.
@@ -170,6 +180,7 @@ mod tests {
             "toolpulse_probe_results_total{kind=\"http\",outcome=\"pass\"} 2",
             "toolpulse_rpcs_total{method=\"a.B/C\",code=\"OK\"} 1",
             "toolpulse_watchers 1",
+            "toolpulse_prober_suspect 0",
             &format!("toolpulse_build_info{{version=\"{version}\"}} 1"),
             "# EOF",
         ] {

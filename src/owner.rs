@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    task::{AbortHandle, JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,7 @@ use crate::{
         name::ToolKey,
         registry::{Registry, plan::Collision},
         schedule::TargetId,
+        suspicion::Suspect,
         time::Moment,
         tool::StoredTool,
     },
@@ -33,13 +34,16 @@ use crate::{
     store::{Loaded, Store, StoreError},
 };
 
+mod canary;
 mod command;
 mod gateways;
 mod publish;
 mod runs;
 mod settle;
+mod suspect;
 mod writes;
 
+pub use self::canary::Canary;
 pub use self::command::{
     Cleared, Command, GatewayReport, Handle, OpenStream, Position, RegisterAnswer, Registering, StreamGuard,
     Unregistering,
@@ -70,6 +74,8 @@ pub struct Parts {
     pub has_manifest: bool,
     /// Runs probes.
     pub prober: Prober,
+    /// What is asked where the prober suspects itself.
+    pub canary: Canary,
     /// Where catalogs go.
     pub publisher: Publisher,
     /// Counts.
@@ -84,6 +90,7 @@ pub struct Owner {
     clock: Clock,
     store: Store,
     prober: Prober,
+    canary: Canary,
     publisher: Publisher,
     metrics: Metrics,
     stop: CancellationToken,
@@ -101,6 +108,8 @@ pub struct Owner {
     probe_waiters: Vec<ProbeWaiter>,
     dirty: Dirty,
     settling: Option<Settling>,
+    suspect: Suspect,
+    canary_run: Option<JoinHandle<bool>>,
     /// When the loop meant to wake at the latest. Later than that, something stood still.
     planned_wake: Moment,
     next_housekeeping: Moment,
@@ -112,8 +121,18 @@ impl Owner {
     /// # Errors
     /// The store takes no writes.
     pub async fn new(parts: Parts) -> Result<(Self, Handle), StoreError> {
-        let Parts { clock, defaults, store, mut loaded, has_manifest, prober, publisher, metrics, stop } =
-            parts;
+        let Parts {
+            clock,
+            defaults,
+            store,
+            mut loaded,
+            has_manifest,
+            prober,
+            canary,
+            publisher,
+            metrics,
+            stop,
+        } = parts;
         if !has_manifest {
             forget_manifest(&mut loaded);
         }
@@ -123,6 +142,7 @@ impl Owner {
             clock,
             store,
             prober,
+            canary,
             publisher,
             metrics,
             stop,
@@ -138,6 +158,8 @@ impl Owner {
             probe_waiters: Vec::new(),
             dirty: Dirty::new(loaded.revision),
             settling: None,
+            suspect: Suspect::default(),
+            canary_run: None,
             planned_wake: now,
             next_housekeeping: now,
         };
@@ -157,6 +179,7 @@ impl Owner {
             self.notice_standstill(now);
             self.end_windows(now);
             self.start_runs(now);
+            self.expire(now);
             self.start_commit();
             self.checkpoint_if_urgent(now);
             self.publish();
@@ -170,6 +193,7 @@ impl Owner {
                 Some(done) = committed(&mut self.commit) => self.committed(done),
                 Some(landing) = self.runs.join_next_with_id(), if open => self.take_landings(landing),
                 Some(()) = self.dirty.cleared() => {}
+                answers = canary::answer(&mut self.canary_run) => self.canary_answered(answers),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -203,11 +227,19 @@ impl Owner {
     fn next_wake(&mut self) -> Moment {
         let windows = if self.settling.is_some() { None } else { self.registry.next_window_end() };
         let settled = self.settling.as_ref().map(|s| s.until);
-        [self.registry.next_due(), windows, settled, self.desk.deadline(), Some(self.next_housekeeping)]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(Moment::NEVER)
+        let expiry = if self.may_expire() { self.registry.next_expiry() } else { None };
+        [
+            self.registry.next_due(),
+            windows,
+            expiry,
+            settled,
+            self.desk.deadline(),
+            Some(self.next_housekeeping),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(Moment::NEVER)
     }
 
     /// Puts in what the store holds.
@@ -253,6 +285,7 @@ impl Owner {
     fn end_windows(&mut self, now: Moment) {
         if now >= self.next_housekeeping {
             self.checkpoint(now);
+            self.suspect_self(now);
             self.next_housekeeping = now + HOUSEKEEPING;
         }
         self.gateway_windows(now);

@@ -23,6 +23,9 @@ use tonic_reflection::pb;
 use tonic_types::{ErrorDetails, StatusExt};
 use toolpulse::{
     admin::{self, Readiness},
+    catalog::{self, Catalog},
+    clock::Clock,
+    core::allowlist::{Environment, ServerAllowlist},
     metrics::Metrics,
     proto::health::{
         HealthCheckRequest, HealthListRequest, health_check_response::ServingStatus,
@@ -493,7 +496,9 @@ async fn the_admin_port_speaks_http_and_grpc() {
     let (health, metrics) = (HealthState::default(), Metrics::new());
     let (readiness, start) = Readiness::new(health.clone());
     let store = readiness.pending("store");
-    let routes = admin::routes(readiness, metrics.clone());
+    let (allowlist, _) = ServerAllowlist::from_environment(&Environment::default()).unwrap();
+    let (_publisher, reader) = catalog::channel(Catalog::empty("epoch".into(), 1, false), allowlist);
+    let routes = admin::routes(readiness, metrics.clone(), reader, Clock::start());
     let server = Server::run(bind(16).await, Protocols::HttpAndGrpc, routes, health, metrics);
     let at = server.address;
     let mut grpc = server.health().await;
@@ -515,6 +520,9 @@ async fn the_admin_port_speaks_http_and_grpc() {
     assert!(headers.contains("content-type: application/openmetrics-text"), "{headers}");
     assert!(body.contains("toolpulse_build_info{"), "{body}");
     assert!(body.contains("method=\"grpc.health.v1.Health/Check\",code=\"OK\"} 1"), "{body}");
+
+    let (_, _, body) = http1(at, "GET", "/statusz").await;
+    assert_eq!(body, "ready: yes\ntools: 0 available, 0 unavailable, 0 pending\nprober: ok\n");
 
     let (status, _, body) = http1(at, "HEAD", "/readyz").await;
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));

@@ -45,6 +45,12 @@ pub(super) async fn declare(handle: &Handle, judge: &Judge, manifest: Manifest) 
                     let SpecWarning { field, code, message } = warning;
                     tracing::warn!(tool = %registration.key(), field, code, "a probe of the manifest can't run yet: {message}");
                 }
+                if registration.spec.unregister_after.is_some() {
+                    tracing::warn!(
+                        tool = %registration.key(),
+                        "unregister_after is ignored: a tool of the manifest goes when the manifest says so"
+                    );
+                }
                 tools.push(registration);
             }
             Err(faults) => wrong.push(format!("{line}tool '{name}': {}", Refusal::Invalid(faults))),

@@ -1,6 +1,7 @@
 //! One tool as readers see it: what is durable, what is observed, and its definitions in the forms that were asked for.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -11,11 +12,11 @@ use super::{
 };
 use crate::{
     core::{
-        availability::{ToolState, Verdict, Windows},
+        availability::{ToolState, Transition, Verdict, Windows},
         hash::ContentHash,
         name::{Namespace, ToolKey, ToolName},
         policy::Disabled,
-        probe::{ErrorClass, Outcome},
+        probe::{ErrorClass, Outcome, Why},
         registry::{Entry, Registry},
         time::Moment,
         tool::{SpecWarning, StoredTool, ToolSpec, label_warning, schema_warnings, tls_warnings},
@@ -53,6 +54,10 @@ pub struct Status {
     pub trouble: Option<Trouble>,
     /// When the verdict last changed.
     pub since: Moment,
+    /// It came and went too often lately.
+    pub flapping: bool,
+    /// How its verdict turned, the newest last.
+    pub transitions: Arc<VecDeque<Transition>>,
     /// In the spec's order.
     pub probes: Vec<ProbeStatus>,
 }
@@ -91,6 +96,10 @@ pub struct ProbeStatus {
     pub next: Option<Moment>,
     /// Errors in a row.
     pub consecutive_errors: u32,
+    /// Passes in a row.
+    pub consecutive_passes: u32,
+    /// `NO`s since the last `PASS`.
+    pub noes: u32,
 }
 
 /// A tool's definition in one format.
@@ -159,7 +168,12 @@ impl CatalogTool {
         };
         Self {
             stored: Arc::new(StoredTool { spec: Arc::new(spec), ..StoredTool::clone(&self.stored) }),
-            status: Status { trouble: None, probes: Vec::new(), ..self.status.clone() },
+            status: Status {
+                trouble: None,
+                transitions: Arc::default(),
+                probes: Vec::new(),
+                ..self.status.clone()
+            },
             windows: self.windows,
             disabled: self.disabled.clone(),
             stamps: self.stamps,
@@ -226,13 +240,14 @@ impl CatalogTool {
 impl Status {
     /// Whether it is no change for operators: what moves with every run of a probe alone is none.
     fn is_shown_as(&self, newer: &Self) -> bool {
-        let Self { verdict, last_good, trouble, since, probes } = self;
+        // What turned is told by what it turned to.
+        let Self { verdict, last_good, trouble, since, flapping, transitions: _, probes } = self;
         let same = |(was, is): (&ProbeStatus, &ProbeStatus)| {
             (&was.name, was.verdict, was.last_good, &was.outcome)
                 == (&is.name, is.verdict, is.last_good, &is.outcome)
         };
-        (*verdict, *last_good, trouble, *since)
-            == (newer.verdict, newer.last_good, &newer.trouble, newer.since)
+        (*verdict, *last_good, trouble, *since, *flapping)
+            == (newer.verdict, newer.last_good, &newer.trouble, newer.since, newer.flapping)
             && probes.len() == newer.probes.len()
             && probes.iter().zip(&newer.probes).all(same)
     }
@@ -265,6 +280,8 @@ pub(super) fn builtin_gateway_status() -> CatalogTool {
         last_good: false,
         trouble: None,
         since: state.since(),
+        flapping: false,
+        transitions: Arc::default(),
         probes: Vec::new(),
     };
     CatalogTool {
@@ -293,12 +310,16 @@ fn status(entry: &Entry, registry: &Registry) -> Status {
         address: probe.newest().and_then(|n| n.address),
         next: registry.due(entry, index),
         consecutive_errors: probe.consecutive_errors(),
+        consecutive_passes: probe.consecutive_passes(),
+        noes: probe.noes(),
     });
     Status {
         verdict: state.verdict(),
         last_good: state.last_good(),
         trouble: trouble(entry),
         since: state.since(),
+        flapping: state.is_flapping(),
+        transitions: Arc::clone(state.transitions()),
         probes: probes.collect(),
     }
 }
@@ -314,10 +335,32 @@ fn trouble(entry: &Entry) -> Option<Trouble> {
         let reason = if entry.state.verdict() == Verdict::Pending { "NEVER_PROBED" } else { "LAST_GOOD" };
         return Some(Trouble { reason: reason.to_owned(), message, class: None });
     };
-    let reason = if class.is_some() { "PROBE_ERROR" } else { &*why.reason };
-    let message = crate::core::name::clean(
-        &format!("probe '{name}': {}", why.message),
-        crate::core::probe::MAX_MESSAGE,
-    );
-    Some(Trouble { reason: reason.to_owned(), message, class: *class })
+    let probe = &entry.state.probes[index];
+    let windows = &entry.windows;
+    let count = if probe.recovers() {
+        format!(" passed {} of {} times", probe.consecutive_passes(), windows.success_threshold)
+    } else if probe.last_good() && class.is_none() {
+        format!(" said no {} of {} times", probe.noes(), windows.failure_threshold)
+    } else {
+        String::new()
+    };
+    let message = cleaned(&format!("probe '{name}'{count}: {}", why.message));
+    Some(Trouble { reason: reason(*class, why).to_owned(), message, class: *class })
+}
+
+impl Trouble {
+    /// Why a tool's verdict turned; none: a probe passed.
+    pub fn of(transition: &Transition) -> Option<Self> {
+        let (class, why) = transition.cause.as_ref()?;
+        let message = why.message.to_string();
+        Some(Self { reason: reason(*class, why).to_owned(), message, class: *class })
+    }
+}
+
+fn reason(class: Option<ErrorClass>, why: &Why) -> &str {
+    if class.is_some() { "PROBE_ERROR" } else { &why.reason }
+}
+
+fn cleaned(text: &str) -> String {
+    crate::core::name::clean(text, crate::core::probe::MAX_MESSAGE)
 }

@@ -12,7 +12,7 @@ use crate::proto::v1::{
     Collision, ErrorClass, FormatOutcome, FormatVerdict, GatewaySnapshot, GatewayStatus,
     GetAllowlistDiagnosticsResponse, HiddenTool, ProbeHeader, ProbeOutcome, ProbeRun, ProbeSpec, ProbeStatus,
     ProbeTls, ProbeWindows, RegisterResult, RegisterToolResult, SchemaFormat, Tool, ToolLoss, ToolSpec,
-    ToolStatus, Verdict, Warning, probe_header::Content, probe_spec::Kind,
+    ToolStatus, Transition, Verdict, Warning, probe_header::Content, probe_spec::Kind,
 };
 
 /// A timestamp or a duration in its text form, or null.
@@ -53,7 +53,20 @@ pub(super) fn tool(t: &Tool) -> Value {
         "status": t.status.as_ref().map(status),
         "windows": t.windows.as_ref().map(windows),
         "warnings": t.warnings.iter().map(warning).collect::<Vec<_>>(),
+        "transitions": t.transitions.iter().map(transition).collect::<Vec<_>>(),
         "approved_labels": t.approved_labels.as_ref().map(|approved| labels(&approved.labels)),
+    })
+}
+
+fn transition(t: &Transition) -> Value {
+    json!({
+        "time": text(t.time.as_ref()),
+        "from": verdict(t.from),
+        "to": verdict(t.to),
+        "probe": t.probe,
+        "reason": t.reason,
+        "message": t.message,
+        "error_class": class(t.error_class),
     })
 }
 
@@ -99,6 +112,8 @@ fn windows(w: &ProbeWindows) -> Value {
         "timeout": text(w.timeout.as_ref()),
         "ttl": text(w.ttl.as_ref()),
         "grace": text(w.grace.as_ref()),
+        "success_threshold": w.success_threshold,
+        "failure_threshold": w.failure_threshold,
     })
 }
 
@@ -118,6 +133,9 @@ fn spec(s: &ToolSpec) -> Value {
         "timeout": text(s.timeout.as_ref()),
         "ttl": text(s.ttl.as_ref()),
         "grace": text(s.grace.as_ref()),
+        "success_threshold": s.success_threshold,
+        "failure_threshold": s.failure_threshold,
+        "unregister_after": text(s.unregister_after.as_ref()),
     })
 }
 
@@ -184,6 +202,7 @@ pub(super) fn status(s: &ToolStatus) -> Value {
         "last_probe_duration": text(s.last_probe_duration.as_ref()),
         "next_probe_time": text(s.next_probe_time.as_ref()),
         "consecutive_errors": s.consecutive_errors,
+        "flapping": s.flapping,
         "enabled": s.enabled,
         "disabled_message": s.disabled_message,
         "probes": s.probes.iter().map(probe_status).collect::<Vec<_>>(),
@@ -204,6 +223,8 @@ fn probe_status(p: &ProbeStatus) -> Value {
         "last_probe_duration": text(p.last_probe_duration.as_ref()),
         "next_probe_time": text(p.next_probe_time.as_ref()),
         "consecutive_errors": p.consecutive_errors,
+        "consecutive_passes": p.consecutive_passes,
+        "noes": p.noes,
     })
 }
 
@@ -216,6 +237,7 @@ pub(super) fn run(r: &ProbeRun) -> Value {
         "message": r.message,
         "duration": text(r.duration.as_ref()),
         "address": r.address,
+        "sent": r.sent,
     })
 }
 

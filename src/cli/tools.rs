@@ -17,9 +17,9 @@ use crate::{
     catalog::approve_command,
     config::ClientSettings,
     proto::v1::{
-        AvailableTool, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
-        ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, SchemaFormat, Tool, ToolStatus,
-        UnregisterToolsRequest, Visibility, Warning,
+        AvailableTool, ErrorClass, GetToolRequest, ListAvailableToolsRequest, ListAvailableToolsResponse,
+        ListToolsRequest, ProbeOutcome, ProbeRun, ProbeToolRequest, ProbeWindows, SchemaFormat, Tool,
+        ToolStatus, Transition, UnregisterToolsRequest, Visibility, Warning,
     },
 };
 
@@ -369,7 +369,7 @@ async fn list_all(selector: &str, settings: &ClientSettings) -> Result<(), Failu
     let mut client = client::tools(settings).await?;
     let mut tools: Vec<Tool> = Vec::new();
     let mut page_token = String::new();
-    loop {
+    let suspicion = loop {
         let namespace = settings.namespace.to_string();
         let label_selector = selector.to_owned();
         let message =
@@ -379,9 +379,10 @@ async fn list_all(selector: &str, settings: &ClientSettings) -> Result<(), Failu
         tools.extend(page.tools);
         page_token = page.next_page_token;
         if page_token.is_empty() {
-            break;
+            break page.prober_suspicion;
         }
-    }
+    };
+    warn_of(&suspicion);
     if settings.json {
         return print::json(&json!({"tools": tools.iter().map(json::tool).collect::<Vec<_>>()}));
     }
@@ -404,18 +405,34 @@ fn status_rows(tools: &[Tool]) -> Vec<Vec<String>> {
 
 pub(super) fn verdict(status: &ToolStatus) -> String {
     let name = json::verdict(status.verdict).trim_start_matches("VERDICT_");
-    match (status.enabled, status.last_good) {
-        (false, _) => format!("{name} (disabled)"),
-        (true, true) => format!("{name} (last good)"),
-        (true, false) => name.to_owned(),
-    }
+    let marks = [
+        (!status.enabled, "disabled"),
+        (status.enabled && status.last_good, "last good"),
+        (status.flapping, "flapping"),
+    ];
+    let marks: Vec<&str> = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
+    if marks.is_empty() { name.to_owned() } else { format!("{name} ({})", marks.join(", ")) }
 }
 
 async fn get(name: String, agent_id: String, settings: &ClientSettings) -> Result<(), Failure> {
     let message = GetToolRequest { namespace: settings.namespace.to_string(), name, agent_id };
     let reply = client::tools(settings).await?.get_tool(request(message, CALL)).await;
-    let tool = reply.map_err(|status| Failure::call(&status))?.into_inner().tool.unwrap_or_default();
-    if settings.json { print::json(&json::tool(&tool)) } else { print_tool(&tool) }
+    let reply = reply.map_err(|status| Failure::call(&status))?.into_inner();
+    let tool = reply.tool.unwrap_or_default();
+    if settings.json {
+        print::json(&json::tool(&tool))?
+    } else {
+        print_tool(&tool)?
+    }
+    warn_of(&reply.prober_suspicion);
+    Ok(())
+}
+
+/// What the prober suspects of itself stands beside every verdict.
+fn warn_of(suspicion: &str) {
+    if !suspicion.is_empty() {
+        print::warn(&format!("the prober suspects its own network: {suspicion}"));
+    }
 }
 
 fn print_tool(tool: &Tool) -> Result<(), Failure> {
@@ -440,7 +457,29 @@ fn print_tool(tool: &Tool) -> Result<(), Failure> {
         })
         .collect();
     print::line("")?;
-    print::table(&["PROBE", "VERDICT", "LAST", "TOOK", "TARGET", "MESSAGE"], &rows)
+    print::table(&["PROBE", "VERDICT", "LAST", "TOOK", "TARGET", "MESSAGE"], &rows)?;
+    if tool.transitions.is_empty() {
+        return Ok(());
+    }
+    print::line("")?;
+    let rows: Vec<Vec<String>> = tool.transitions.iter().rev().map(transition_row).collect();
+    print::table(&["TURNED", "FROM", "TO", "PROBE", "REASON", "MESSAGE"], &rows)
+}
+
+fn transition_row(turn: &Transition) -> Vec<String> {
+    let verdict = |value| json::verdict(value).trim_start_matches("VERDICT_").to_owned();
+    let reason = match turn.error_class() {
+        ErrorClass::Unspecified => turn.reason.clone(),
+        class => class.as_str_name().trim_start_matches("ERROR_CLASS_").to_owned(),
+    };
+    vec![
+        print::time(turn.time.as_ref()),
+        verdict(turn.from),
+        verdict(turn.to),
+        turn.probe.clone(),
+        reason,
+        turn.message.clone(),
+    ]
 }
 
 /// A probe's name, the kind's where it has none, and what it asks.
@@ -475,6 +514,11 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
         (false, "") => "yes".to_owned(),
         (false, message) => format!("yes: {message}"),
     };
+    let unregister_after = match &spec.unregister_after {
+        Some(_) if tool.from_manifest => String::new(),
+        Some(after) => format!("{after} without a break unavailable"),
+        None => String::new(),
+    };
     let manifest = if tool.from_manifest { " (manifest)" } else { "" };
     let why = match status.message.is_empty() {
         true => status.reason.clone(),
@@ -493,6 +537,8 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
         ("generation", tool.generation.to_string()),
         ("created", print::time(tool.create_time.as_ref())),
         ("updated", print::time(tool.update_time.as_ref())),
+        ("thresholds", thresholds(tool.windows.as_ref())),
+        ("goes after", unregister_after),
         ("endpoint", spec.endpoint),
         ("labels", labels),
         ("approved", approved),
@@ -505,6 +551,16 @@ fn tool_lines(tool: &Tool) -> Vec<(&'static str, String)> {
     let warning = |w: &Warning| ("warning", format!("{} at {}: {}", w.code, w.pointer, w.message));
     let warnings = tool.warnings.iter().map(warning);
     all.into_iter().filter(|(_, value)| !value.is_empty()).chain(warnings).collect()
+}
+
+/// The thresholds in force, where they are others than the rule.
+fn thresholds(windows: Option<&ProbeWindows>) -> String {
+    match windows {
+        Some(w) if (w.success_threshold, w.failure_threshold) != (1, 1) => {
+            format!("success {}, failure {}", w.success_threshold, w.failure_threshold)
+        }
+        _ => String::new(),
+    }
 }
 
 fn lines(pairs: &[(&'static str, String)]) -> String {
@@ -554,11 +610,20 @@ async fn probe(name: String, settings: &ClientSettings) -> Result<(), Failure> {
         print::json(&json!({"results": results, "status": json::status(&status)}))?;
     } else {
         let rows: Vec<Vec<String>> = reply.results.iter().map(run_row).collect();
-        print::table(&["PROBE", "OUTCOME", "REASON", "TOOK", "ADDRESS", "MESSAGE"], &rows)?;
-        print::line(&format!("verdict: {}", verdict(&status)))?;
+        print::table(&["PROBE", "OUTCOME", "REASON", "TOOK", "ADDRESS", "SENT", "MESSAGE"], &rows)?;
+        print::line(&format!("verdict: {}{}", verdict(&status), why(&status)))?;
     }
     let passed = reply.results.iter().all(|run| run.outcome() == ProbeOutcome::Pass);
     if passed { Ok(()) } else { Err(Failure::Silent(1)) }
+}
+
+/// Why a verdict is no plain one.
+fn why(status: &ToolStatus) -> String {
+    match (status.reason.as_str(), status.message.as_str()) {
+        ("", _) => String::new(),
+        (reason, "") => format!(": {}", print::cell(reason)),
+        (reason, message) => format!(": {}: {}", print::cell(reason), print::cell(message)),
+    }
 }
 
 fn run_row(run: &ProbeRun) -> Vec<String> {
@@ -568,6 +633,7 @@ fn run_row(run: &ProbeRun) -> Vec<String> {
         run.reason.clone(),
         print::took(run.duration.as_ref()),
         run.address.clone(),
+        run.sent.clone(),
         run.message.clone(),
     ]
 }

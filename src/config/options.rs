@@ -111,6 +111,8 @@ options! {
         probe_insecure_tls, "TOOLPULSE_PROBE_INSECURE_TLS", "false", "BOOL",
             "Permit probes that verify no certificate (insecure_skip_verify)",
             #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];
+        probe_canary, "TOOLPULSE_PROBE_CANARY", "", "HOST:PORT",
+            "What takes connections wherever the network works: asked only while most of what is probed fails at once";
         allowlist_var, "TOOLPULSE_ALLOWLIST_VAR", "", "NAME",
             "Environment variable that holds the allowlist, instead of ALLOWED_TOOLS";
         strict_wait, "TOOLPULSE_STRICT_WAIT", "0s", "DURATION",

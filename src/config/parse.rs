@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use crate::core::name::{Namespace, quote};
+use crate::core::{
+    name::{Namespace, quote},
+    probe::HostPort,
+};
 
 /// Parses a duration: `500ms`, `30s`, `5m`, `1h 30m`.
 ///
@@ -37,6 +40,17 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
             quote(text)
         )
     })
+}
+
+/// A host, or an address (IPv6 in brackets), and a port.
+pub(super) fn host_port(text: &str) -> Result<HostPort, String> {
+    let wrong = || format!("{} is not HOST:PORT, for example gateway.internal:443 or [::1]:443", quote(text));
+    let uri: http::uri::Authority = text.parse().map_err(|_| wrong())?;
+    let host = uri.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    match uri.port_u16() {
+        Some(port @ 1..) if !host.is_empty() && !text.contains('@') => Ok(HostPort { host, port }),
+        _ => Err(wrong()),
+    }
 }
 
 pub(super) fn boolean(text: &str) -> Result<bool, String> {

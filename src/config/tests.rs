@@ -37,6 +37,7 @@ fn defaults_are_the_documented_ones() {
                 allow: vec![],
                 secrets_dir: None,
                 insecure_tls: false,
+                canary: None,
             },
             log: Log { filter: "info".to_owned(), json: false },
             allowlist: AllowlistEnvironment::default(),

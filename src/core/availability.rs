@@ -9,6 +9,10 @@
 //! | `ERROR`, last success younger than the grace | stays available (last-good) |
 //! | `ERROR` otherwise | unavailable |
 //! | available, no new result for the TTL | as an `ERROR` of class `STALE` |
+//!
+//! Two counts may put off an edge. A `NO` of an available probe is taken as an `ERROR` until `failure_threshold` of them came
+//! since the last `PASS`: so the grace bounds it as well. A `PASS` of an unavailable probe counts for nothing until
+//! `success_threshold` came in a row; the first one of all is enough. Both are 1 unless the owner says otherwise.
 
 use std::time::Duration;
 
@@ -17,10 +21,13 @@ use super::{
     time::Moment,
 };
 
+mod tool;
 mod windows;
+pub use tool::{FLAP_EDGES, FLAP_WINDOW, MAX_TRANSITIONS, ToolState, Transition};
 pub use windows::{Defaults, Windows};
 
-/// How soon a probe runs again after an `ERROR` inside the grace: 30 s of grace hold more than five tries.
+/// How soon a probe runs again after an `ERROR` inside the grace (30 s of it hold more than five tries), and while a
+/// threshold puts off an edge.
 pub const FAST_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a probe that is down keeps its interval before it slows down.
 pub const SLOW_AFTER: Duration = Duration::from_secs(180);
@@ -53,6 +60,8 @@ pub enum Effect {
     SaidNo,
     /// Errors outlived the grace, and it was not unavailable before.
     Failed,
+    /// The tool flapped, and does not any more.
+    Calmed,
 }
 
 /// The newest result of a probe.
@@ -75,6 +84,11 @@ pub struct ProbeState {
     last_success: Option<Moment>,
     newest: Option<Newest>,
     consecutive_errors: u32,
+    consecutive_passes: u32,
+    /// `NO`s since the last `PASS`.
+    noes: u32,
+    /// It was available before.
+    proven: bool,
     /// Why it is not plainly available: the newest `NO` or `ERROR`, a STALE one included.
     trouble: Option<(Option<ErrorClass>, Why)>,
     /// When the newest `PASS` may no longer be used. None once an error or its end was counted.
@@ -97,6 +111,9 @@ impl ProbeState {
             last_success: None,
             newest: None,
             consecutive_errors: 0,
+            consecutive_passes: 0,
+            noes: 0,
+            proven: false,
             trouble: None,
             fresh_until: None,
             down: None,
@@ -119,6 +136,7 @@ impl ProbeState {
         Self {
             verdict: Verdict::Available,
             last_success: Some(last_success),
+            proven: true,
             fresh_until: fresh_for.map(|ttl| last_success + ttl),
             ..Self::pending()
         }
@@ -134,7 +152,7 @@ impl ProbeState {
         self.verdict == Verdict::Available && self.fresh_until.is_none()
     }
 
-    /// When it last passed, unless a `NO` came after.
+    /// When it last passed, unless a `NO` made it unavailable after. A `PASS` that a threshold does not count yet is none.
     pub fn last_success(&self) -> Option<Moment> {
         self.last_success
     }
@@ -149,6 +167,21 @@ impl ProbeState {
         self.consecutive_errors
     }
 
+    /// How many passes in a row the newest results are.
+    pub fn consecutive_passes(&self) -> u32 {
+        self.consecutive_passes
+    }
+
+    /// How many times it said no since it last passed; errors in between do not matter.
+    pub fn noes(&self) -> u32 {
+        self.noes
+    }
+
+    /// Whether it passes again, and not often enough yet to be available.
+    pub fn recovers(&self) -> bool {
+        self.verdict == Verdict::Unavailable && self.consecutive_passes > 0
+    }
+
     /// Why it is not plainly available.
     pub fn trouble(&self) -> Option<&(Option<ErrorClass>, Why)> {
         self.trouble.as_ref()
@@ -157,11 +190,12 @@ impl ProbeState {
     /// Counts a result. `ttl` is how long a report may be used, where it said so itself.
     pub fn result(&mut self, run: Run, ttl: Option<Duration>, now: Moment, windows: &Windows) -> Effect {
         let effect = match &run.outcome {
-            Outcome::Pass => self.passed(now, ttl.unwrap_or(windows.ttl)),
-            Outcome::No(why) => self.said_no(why.clone(), now),
+            Outcome::Pass => self.passed(now, ttl.unwrap_or(windows.ttl), windows),
+            Outcome::No(why) => self.said_no(why.clone(), now, windows),
             Outcome::Error(class, why) => {
                 self.consecutive_errors = self.consecutive_errors.saturating_add(1);
-                self.failed(*class, why.clone(), now, windows)
+                self.consecutive_passes = 0;
+                self.failed(Some(*class), why.clone(), now, windows)
             }
         };
         self.newest =
@@ -188,13 +222,14 @@ impl ProbeState {
             // A report may have brought its own time.
             let silence = end.since(self.last_success.unwrap_or(now));
             let message = format!("no new result for {}", humantime::format_duration(silence));
-            self.failed(ErrorClass::Stale, Why::new(ErrorClass::Stale.reason(), &message), now, windows)
+            let why = Why::new(ErrorClass::Stale.reason(), &message);
+            self.failed(Some(ErrorClass::Stale), why, now, windows)
         } else {
             let (class, why) = self.trouble.clone().unwrap_or_else(|| {
                 let why = Why::new(ErrorClass::Stale.reason(), "no result since the restart");
                 (Some(ErrorClass::Stale), why)
             });
-            self.failed(class.unwrap_or(ErrorClass::Stale), why, now, windows)
+            self.failed(class, why, now, windows)
         }
     }
 
@@ -209,6 +244,7 @@ impl ProbeState {
     pub fn cadence(&mut self, now: Moment, interval: Duration) -> Duration {
         match (self.verdict, &mut self.down) {
             (Verdict::Available, _) if self.fresh_until.is_none() => FAST_INTERVAL.min(interval),
+            (Verdict::Unavailable, _) if self.consecutive_passes > 0 => FAST_INTERVAL.min(interval),
             (Verdict::Unavailable, Some(down)) if now.since(down.since) >= SLOW_AFTER => {
                 let period = down.period.unwrap_or(interval).max(interval);
                 let next = period.mul_f64(1.5).min(SLOWEST.max(interval));
@@ -219,12 +255,18 @@ impl ProbeState {
         }
     }
 
-    fn passed(&mut self, now: Moment, ttl: Duration) -> Effect {
+    fn passed(&mut self, now: Moment, ttl: Duration, windows: &Windows) -> Effect {
         let was = self.verdict;
+        self.consecutive_errors = 0;
+        self.noes = 0;
+        self.consecutive_passes = self.consecutive_passes.saturating_add(1);
+        if was == Verdict::Unavailable && self.proven && self.consecutive_passes < windows.success_threshold {
+            return Effect::Quiet;
+        }
         self.verdict = Verdict::Available;
+        self.proven = true;
         self.last_success = Some(now);
         self.fresh_until = Some(now + ttl);
-        self.consecutive_errors = 0;
         self.trouble = None;
         self.down = None;
         match was {
@@ -234,100 +276,44 @@ impl ProbeState {
         }
     }
 
-    fn said_no(&mut self, why: Why, now: Moment) -> Effect {
-        self.last_success = None;
+    fn said_no(&mut self, why: Why, now: Moment, windows: &Windows) -> Effect {
         self.consecutive_errors = 0;
+        self.consecutive_passes = 0;
+        self.noes = self.noes.saturating_add(1);
+        let put_off = self.verdict == Verdict::Available && self.noes < windows.failure_threshold;
+        if put_off && self.is_covered(now, windows) {
+            return self.failed(None, why, now, windows);
+        }
+        self.last_success = None;
         self.go_down(None, why, now, Effect::SaidNo)
     }
 
-    fn failed(&mut self, class: ErrorClass, why: Why, now: Moment, windows: &Windows) -> Effect {
-        let covered = self.last_success.is_some_and(|success| now.since(success) < windows.grace);
-        if covered {
+    /// No class: it said no, and may be heard a few times more.
+    fn failed(&mut self, class: Option<ErrorClass>, why: Why, now: Moment, windows: &Windows) -> Effect {
+        if self.is_covered(now, windows) {
             self.fresh_until = None;
-            self.trouble = Some((Some(class), why));
+            self.trouble = Some((class, why));
             return Effect::LastGood;
         }
-        self.go_down(Some(class), why, now, Effect::Failed)
+        self.go_down(class, why, now, Effect::Failed)
+    }
+
+    /// Whether its last success is younger than the grace.
+    fn is_covered(&self, now: Moment, windows: &Windows) -> bool {
+        self.last_success.is_some_and(|success| now.since(success) < windows.grace)
     }
 
     fn go_down(&mut self, class: Option<ErrorClass>, why: Why, now: Moment, effect: Effect) -> Effect {
         let was = self.verdict;
         self.verdict = Verdict::Unavailable;
         self.fresh_until = None;
+        self.consecutive_passes = 0;
         self.trouble = Some((class, why));
         if was == Verdict::Unavailable {
             return Effect::Quiet;
         }
         self.down = Some(Down { since: now, period: None });
         effect
-    }
-}
-
-/// What is known of one tool: its probes, and the verdict derived from them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolState {
-    /// In the spec's order.
-    pub probes: Vec<ProbeState>,
-    verdict: Verdict,
-    since: Moment,
-}
-
-impl ToolState {
-    /// A tool with these probes.
-    pub fn new(probes: Vec<ProbeState>, now: Moment) -> Self {
-        let verdict = derive(&probes);
-        Self { probes, verdict, since: now }
-    }
-
-    /// What agents see.
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-
-    /// When that last changed.
-    pub fn since(&self) -> Moment {
-        self.since
-    }
-
-    /// Whether it is available by a last success alone.
-    pub fn last_good(&self) -> bool {
-        self.verdict == Verdict::Available && self.probes.iter().any(ProbeState::last_good)
-    }
-
-    /// Derives the verdict anew; true if it flipped.
-    pub fn settle(&mut self, now: Moment) -> bool {
-        let verdict = derive(&self.probes);
-        let flipped = verdict != self.verdict;
-        if flipped {
-            self.verdict = verdict;
-            self.since = now;
-        }
-        flipped
-    }
-
-    /// The first probe that decides a verdict other than a plain `Available`.
-    pub fn culprit(&self) -> Option<usize> {
-        let decides = |p: &ProbeState| match self.verdict {
-            Verdict::Available => p.last_good(),
-            verdict => p.verdict == verdict,
-        };
-        self.probes.iter().position(decides)
-    }
-
-    /// When the tool changes by itself, if no result comes before.
-    pub fn window_end(&self, windows: &Windows) -> Option<Moment> {
-        self.probes.iter().filter_map(|p| p.window_end(windows)).min()
-    }
-}
-
-fn derive(probes: &[ProbeState]) -> Verdict {
-    let any = |verdict| probes.iter().any(|p| p.verdict == verdict);
-    if any(Verdict::Unavailable) {
-        Verdict::Unavailable
-    } else if any(Verdict::Pending) {
-        Verdict::Pending
-    } else {
-        Verdict::Available
     }
 }
 

@@ -48,6 +48,28 @@ impl ProbeKind {
         }
     }
 
+    /// What a run sends, for operators: never a query, which may hold a secret. Empty for `report`.
+    pub fn sent(&self) -> String {
+        match self {
+            Self::Http(p) => {
+                let scheme = if p.url.https { "https" } else { "http" };
+                let method = match &p.method {
+                    Method::Get => "GET",
+                    Method::Head => "HEAD",
+                    Method::Post { .. } => "POST",
+                };
+                let path = p.url.path_and_query.split('?').next().unwrap_or_default();
+                format!("{method} {scheme}://{}{path}", p.url.endpoint)
+            }
+            Self::Grpc(p) => {
+                let whole = if p.service.is_empty() { "the whole server" } else { &*p.service };
+                format!("grpc.health.v1.Health/Check of {whole} to {}", p.target)
+            }
+            Self::Tcp(p) => format!("a connection to {}", p.address),
+            Self::Report => String::new(),
+        }
+    }
+
     /// Where it connects to; none for `report`.
     pub fn endpoint(&self) -> Option<&HostPort> {
         match self {

@@ -161,6 +161,12 @@ pub enum Refusal {
         /// How many there may be.
         limit: usize,
     },
+    /// So many calls wait for probes already.
+    #[error("too many calls wait for probes: at most {limit}; try again later")]
+    TooManyProbes {
+        /// How many may wait.
+        limit: usize,
+    },
     /// A strict list would say less than was registered.
     #[error("format {format} can't say {count} things of the tools as they were registered: {first}")]
     FormatLossy {

@@ -21,7 +21,10 @@ use super::{
 };
 
 pub mod access;
+mod expiry;
 pub mod plan;
+
+pub use expiry::Expired;
 
 /// Most tools of one namespace.
 pub const MAX_TOOLS_PER_NAMESPACE: usize = 100_000;
@@ -38,14 +41,17 @@ pub struct Entry {
     /// What the probes say.
     pub state: ToolState,
     targets: Vec<Option<TargetId>>,
-    window_end: Option<Moment>,
+    /// When a window of it ends, or its flap mark.
+    turns: Option<Moment>,
+    /// When it is unregistered by itself.
+    expires: Option<Moment>,
     mapped_names: Vec<String>,
 }
 
 impl Entry {
     /// When its next window ends.
     pub fn window_end(&self) -> Option<Moment> {
-        self.window_end
+        self.state.window_end(&self.windows)
     }
 }
 
@@ -60,6 +66,8 @@ pub struct Happening {
     pub effect: Effect,
     /// Whether the tool's verdict flipped.
     pub flipped: bool,
+    /// Whether that was once too often: the tool flaps since now.
+    pub flaps: bool,
     /// What the checkpoint must learn.
     pub success: Success,
     /// The outcome's name; empty where a window ended.
@@ -87,6 +95,7 @@ pub struct Registry {
     mapped: BTreeMap<(Namespace, String), ToolName>,
     counts: HashMap<Namespace, usize>,
     window_ends: BTreeSet<(Moment, ToolKey)>,
+    expiries: BTreeSet<(Moment, ToolKey)>,
     schedule: Schedule,
 }
 
@@ -100,6 +109,7 @@ impl Registry {
             mapped: BTreeMap::new(),
             counts: HashMap::new(),
             window_ends: BTreeSet::new(),
+            expiries: BTreeSet::new(),
             schedule: Schedule::default(),
         }
     }
@@ -178,10 +188,10 @@ impl Registry {
             self.mapped.insert((key.namespace.clone(), mapped.clone()), key.name.clone());
         }
         let state = ToolState::new(probes, now);
-        let entry = Entry { stored, windows, state, targets, window_end: None, mapped_names };
+        let entry = Entry { stored, windows, state, targets, turns: None, expires: None, mapped_names };
         self.tools.insert(key.clone(), entry);
         *self.counts.entry(key.namespace.clone()).or_default() += 1;
-        self.note_window(&key);
+        self.note_times(&key, now);
         cancelled
     }
 
@@ -191,8 +201,11 @@ impl Registry {
         if let Some(count) = self.counts.get_mut(&key.namespace) {
             *count -= 1;
         }
-        if let Some(end) = entry.window_end {
+        if let Some(end) = entry.turns {
             self.window_ends.remove(&(end, key.clone()));
+        }
+        if let Some(end) = entry.expires {
+            self.expiries.remove(&(end, key.clone()));
         }
         for mapped in entry.mapped_names {
             self.mapped.remove(&(key.namespace.clone(), mapped));
@@ -215,7 +228,7 @@ impl Registry {
         self.schedule.next_due()
     }
 
-    /// When a window ends next.
+    /// When a window, or a flap mark, ends next.
     pub fn next_window_end(&self) -> Option<Moment> {
         self.window_ends.first().map(|(end, _)| *end)
     }
@@ -238,7 +251,7 @@ impl Registry {
             if let Some(entry) = self.tools.get_mut(&subscriber.key) {
                 let probe = &mut entry.state.probes[subscriber.probe];
                 cadence = cadence.min(probe.cadence(now, interval));
-                down &= probe.verdict() == Verdict::Unavailable;
+                down &= probe.verdict() == Verdict::Unavailable && !probe.recovers();
             }
         }
         self.schedule.rearm(id, cadence.min(SLOWEST_EVER), down, now);
@@ -263,7 +276,7 @@ impl Registry {
         Ok(self.hear(&key, index, run, ttl, now))
     }
 
-    /// Ends the windows that are over at `now`. Held-up probes get more time; `true` if there were any.
+    /// Ends the windows and flap marks that are over at `now`. Held-up probes get more time; `true` if there were any.
     pub fn end_windows(&mut self, now: Moment) -> (Vec<Happening>, bool) {
         let mut happenings = Vec::new();
         let mut held_up = false;
@@ -284,21 +297,19 @@ impl Registry {
                     continue;
                 }
                 let effect = probe.tick(now, &entry.windows);
-                happenings.push(Happening {
-                    key: key.clone(),
-                    probe: index,
-                    effect,
-                    flipped: false,
-                    success: Success::Kept,
-                    outcome: "",
-                });
+                happenings.push(Happening::of_time(&key, index, effect));
             }
-            if entry.state.settle(now)
-                && let Some(last) = happenings.iter_mut().rev().find(|h| h.key == key)
+            let flapped = entry.state.is_flapping();
+            if let Some(last) = happenings.iter_mut().rev().find(|h| h.key == key)
+                && entry.state.settle(last.probe, now)
             {
                 last.flipped = true;
+                last.flaps = entry.state.is_flapping() && !flapped;
             }
-            self.note_window(&key);
+            if entry.state.calm(now) {
+                happenings.push(Happening::of_time(&key, 0, Effect::Calmed));
+            }
+            self.note_times(&key, now);
         }
         (happenings, held_up)
     }
@@ -356,42 +367,50 @@ impl Registry {
         ttl: Option<Duration>,
         now: Moment,
     ) -> Happening {
-        let outcome = run.outcome.label();
-        let happening = |effect, flipped, success| Happening {
-            key: key.clone(),
-            probe,
-            effect,
-            flipped,
-            success,
-            outcome,
+        let mut happening = Happening::of_time(key, probe, Effect::Quiet);
+        happening.outcome = run.outcome.label();
+        let Some(entry) = self.tools.get_mut(key) else { return happening };
+        let state = &mut entry.state;
+        let flapped = state.is_flapping();
+        let before = state.probes[probe].last_success();
+        let passed = run.outcome == Outcome::Pass;
+        happening.effect = state.probes[probe].result(run, ttl, now, &entry.windows);
+        happening.success = match (before, state.probes[probe].last_success()) {
+            // One that a threshold does not count yet is none.
+            (_, Some(success)) if passed && success == now => Success::Now,
+            (Some(_), None) => Success::Cleared,
+            _ => Success::Kept,
         };
-        let Some(entry) = self.tools.get_mut(key) else {
-            return happening(Effect::Quiet, false, Success::Kept);
-        };
-        let success = match (&run.outcome, entry.state.probes[probe].last_success()) {
-            (Outcome::Pass, _) => Success::Now,
-            (Outcome::No(_), Some(_)) => Success::Cleared,
-            (Outcome::No(_), None) | (Outcome::Error(..), _) => Success::Kept,
-        };
-        let effect = entry.state.probes[probe].result(run, ttl, now, &entry.windows);
-        let flipped = entry.state.settle(now);
-        self.note_window(key);
-        happening(effect, flipped, success)
+        happening.flipped = state.settle(probe, now);
+        happening.flaps = state.is_flapping() && !flapped;
+        self.note_times(key, now);
+        happening
     }
 
-    fn note_window(&mut self, key: &ToolKey) {
+    /// Plans what becomes of a tool by time alone, after something happened to it.
+    fn note_times(&mut self, key: &ToolKey, now: Moment) {
+        self.note_expiry(key, now);
         let Some(entry) = self.tools.get_mut(key) else { return };
-        let end = entry.state.window_end(&entry.windows);
-        if end == entry.window_end {
+        let ends = [entry.state.window_end(&entry.windows), entry.state.flap_end()];
+        let end = ends.into_iter().flatten().min();
+        if end == entry.turns {
             return;
         }
-        if let Some(before) = entry.window_end {
+        if let Some(before) = entry.turns {
             self.window_ends.remove(&(before, key.clone()));
         }
         if let Some(end) = end {
             self.window_ends.insert((end, key.clone()));
         }
-        entry.window_end = end;
+        entry.turns = end;
+    }
+}
+
+impl Happening {
+    /// What time alone did to a probe.
+    fn of_time(key: &ToolKey, probe: usize, effect: Effect) -> Self {
+        let (flipped, flaps, success) = (false, false, Success::Kept);
+        Self { key: key.clone(), probe, effect, flipped, flaps, success, outcome: "" }
     }
 }
 

@@ -25,6 +25,8 @@ pub const MAX_DOWN_IN_FLIGHT: usize = 512;
 pub const MAX_PER_DESTINATION: usize = 16;
 /// A target is asked for newcomers this long after its last run at the soonest: many come together.
 const NEWCOMER_SPACING: Duration = Duration::from_secs(1);
+/// A target is asked on request this long after its last start at the soonest, however many request it.
+const REQUEST_SPACING: Duration = Duration::from_secs(1);
 /// Each start is moved by up to this part of the period, so that targets of one phase drift apart.
 const JITTER: f64 = 0.025;
 
@@ -42,6 +44,14 @@ pub struct Subscriber {
 /// Names a target while it has subscribers; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetId(u64);
+
+#[cfg(test)]
+impl TargetId {
+    /// One of a test that has no schedule.
+    pub fn for_tests(id: u64) -> Self {
+        Self(id)
+    }
+}
 
 /// A run to start now.
 #[derive(Clone, Debug)]
@@ -224,12 +234,13 @@ impl Schedule {
             due = target.due_for_newcomers(due, now);
         }
         if std::mem::take(&mut target.again) {
-            due = now;
+            due = target.due_on_request(due, now);
         }
         self.wait(id, due);
     }
 
-    /// Makes a target due now. In flight: it runs once more right after, unless the run in flight already counts for `subscriber`.
+    /// Makes a target due now, or a second after its last start. In flight: it runs once more after, unless the run in flight
+    /// already counts for `subscriber`.
     pub fn request(&mut self, id: TargetId, subscriber: &Subscriber, now: Moment) {
         let Some(target) = self.targets.get_mut(&id) else { return };
         match target.place {
@@ -238,7 +249,10 @@ impl Schedule {
                 target.again |= !heard;
             }
             Place::Queued => {}
-            Place::Waiting(_) => self.wait(id, now),
+            Place::Waiting(due) => {
+                let due = target.due_on_request(due, now);
+                self.wait(id, due);
+            }
         }
     }
 
@@ -379,6 +393,12 @@ impl Target {
         }
         self.out_of_turn = Some(soon);
         soon
+    }
+
+    /// When it is asked on request, where the next run is planned for `due`.
+    fn due_on_request(&self, due: Moment, now: Moment) -> Moment {
+        let soon = self.started.map_or(now, |started| (started + REQUEST_SPACING).max(now));
+        due.min(soon)
     }
 
     /// The next start: half a period to one and a half after the last one, on the grid, if the windows bear that.

@@ -35,8 +35,10 @@ pub struct ToolSpec {
     pub labels: BTreeMap<String, String>,
     /// How to find out whether it works.
     pub probes: Vec<ProbeSpec>,
-    /// The four durations that the owner gave.
+    /// The four durations and the thresholds that the owner gave.
     pub windows: GivenWindows,
+    /// How long it may be unavailable before it is unregistered by itself. None: for ever.
+    pub unregister_after: Option<Duration>,
 }
 
 impl ToolSpec {
@@ -54,11 +56,12 @@ impl ToolSpec {
             labels: BTreeMap::new(),
             probes: Vec::new(),
             windows: GivenWindows::default(),
+            unregister_after: None,
         }
     }
 }
 
-/// The durations that an owner gave; what is left out is derived from the server's defaults.
+/// The durations and thresholds that an owner gave; what is left out is derived from the server's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GivenWindows {
     /// How often each probe runs.
@@ -69,6 +72,10 @@ pub struct GivenWindows {
     pub ttl: Option<Duration>,
     /// How long a success outlives errors.
     pub grace: Option<Duration>,
+    /// How many passes in a row make an unavailable probe available.
+    pub success_threshold: Option<u32>,
+    /// How many times an available probe must say no to be unavailable.
+    pub failure_threshold: Option<u32>,
 }
 
 /// A registered tool: what is durable of it.
@@ -127,7 +134,8 @@ pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
         extra,
         labels: _,
         probes,
-        windows: GivenWindows { interval, timeout, ttl, grace },
+        windows: GivenWindows { interval, timeout, ttl, grace, success_threshold, failure_threshold },
+        unregister_after,
     } = spec;
     let mut hash = ContentHash::new("toolpulse tool spec 1");
     hash.text(name.as_str()).text(title).text(description).text(endpoint);
@@ -143,6 +151,17 @@ pub fn spec_hash(spec: &ToolSpec) -> Arc<str> {
     for ProbeSpec { name, kind } in probes {
         hash.text(name).text(kind.label());
         hash_kind(&mut hash, kind);
+    }
+    // These came later: a spec without them has the hash that it always had.
+    let later = [
+        ("success_threshold", success_threshold.map(u128::from)),
+        ("failure_threshold", failure_threshold.map(u128::from)),
+        ("unregister_after", unregister_after.map(|after| after.as_nanos())),
+    ];
+    for (field, value) in later {
+        if let Some(value) = value {
+            hash.text(field).number(value);
+        }
     }
     format!("sha256:{}", hash.finish_hex()).into()
 }

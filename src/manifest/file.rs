@@ -64,6 +64,11 @@ struct ToolForm<J: JsonField> {
     timeout: Option<DurationForm>,
     ttl: Option<DurationForm>,
     grace: Option<DurationForm>,
+    #[serde(default)]
+    success_threshold: u32,
+    #[serde(default)]
+    failure_threshold: u32,
+    unregister_after: Option<DurationForm>,
 }
 
 /// A field that holds JSON: an object inline, or a text of JSON.
@@ -285,6 +290,9 @@ fn spec<J: JsonField>(tool: ToolForm<J>) -> ToolSpec {
         timeout: tool.timeout.map(|d| d.0),
         ttl: tool.ttl.map(|d| d.0),
         grace: tool.grace.map(|d| d.0),
+        success_threshold: tool.success_threshold,
+        failure_threshold: tool.failure_threshold,
+        unregister_after: tool.unregister_after.map(|d| d.0),
     }
 }
 

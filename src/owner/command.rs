@@ -11,7 +11,7 @@ use crate::core::{
     policy::Policy,
     refusal::Refusal,
     registry::{
-        Report,
+        Expired, Report,
         access::{Over, PolicyKey},
         plan::{Registered, Registration},
     },
@@ -120,6 +120,8 @@ pub enum Command {
     },
     /// Something of a gateway.
     Gateway(GatewayCommand),
+    /// Unregister tools that were unavailable for too long. The owner's own.
+    Expire(Vec<Expired>),
     /// All tools that the server starts with are there.
     Started,
 }

@@ -13,7 +13,7 @@ use super::{Catalog, Owner, writes::Finish};
 use crate::{
     catalog::CatalogTool,
     core::{
-        availability::{Effect, Verdict},
+        availability::{Effect, FLAP_EDGES, Verdict},
         name::ToolKey,
         probe::ProbeKind,
         registry::{Entry, Happening, Success, access::PolicyKey},
@@ -34,6 +34,7 @@ pub(super) struct Dirty {
     tools: BTreeSet<ToolKey>,
     policies: BTreeSet<PolicyKey>,
     collisions: bool,
+    suspicion: bool,
     pub(super) gateways: bool,
     /// Readers may be told, with the next catalog, that the registry is settled.
     pub(super) settles: bool,
@@ -65,6 +66,7 @@ impl Dirty {
             tools: BTreeSet::new(),
             policies: BTreeSet::new(),
             collisions: false,
+            suspicion: false,
             gateways: false,
             settles: false,
             moved: false,
@@ -95,6 +97,12 @@ impl Dirty {
 
     pub(super) fn collisions(&mut self) {
         self.collisions = true;
+    }
+
+    /// What the prober suspects of itself changed: watchers hear of it.
+    pub(super) fn suspicion(&mut self) {
+        self.suspicion = true;
+        self.moved = true;
     }
 
     /// Whether something must be stored before anything is published.
@@ -178,6 +186,9 @@ impl Owner {
         if std::mem::take(&mut self.dirty.collisions) {
             catalog.collisions = Arc::new(self.collisions.clone());
         }
+        if std::mem::take(&mut self.dirty.suspicion) {
+            catalog.prober_suspicion = self.shown_suspicion();
+        }
         let count = |verdict| catalog.count(verdict);
         self.metrics.set_tools(
             count(Verdict::Available),
@@ -214,7 +225,7 @@ impl Owner {
 
     /// Logs a happening, and remembers what reads and the checkpoint must show of it.
     pub(super) fn note(&mut self, happening: &Happening, ttl: Option<Duration>, now: Moment) {
-        let Happening { key, probe, effect, flipped, success, outcome: _ } = happening;
+        let Happening { key, probe, effect, flipped, flaps, success, outcome: _ } = happening;
         self.dirty.tool(key.clone());
         let Some(entry) = self.registry.get(key) else { return };
         let generation = entry.stored.generation;
@@ -227,6 +238,7 @@ impl Owner {
         };
         match effect {
             Effect::Quiet => {}
+            Effect::Calmed => tracing::info!(tool = %key, "does not flap any more"),
             Effect::Up => tracing::debug!(tool = %key, probe, "probe passes"),
             Effect::Recovered => tracing::info!(tool = %key, probe, "probe passes again"),
             Effect::LastGood => tracing::debug!(
@@ -237,6 +249,9 @@ impl Owner {
                 tracing::warn!("Availability check failed for tool '{name}': {reason}");
             }
             Effect::Failed => tracing::debug!("Availability check failed for tool '{name}': {reason}"),
+        }
+        if *flaps {
+            tracing::warn!(tool = %key, edges = FLAP_EDGES + 1, "flaps: it came and went too often within 10 minutes");
         }
         let of = (key.clone(), Arc::clone(&spec.name));
         let reported = spec.kind == ProbeKind::Report;

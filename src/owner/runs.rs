@@ -1,6 +1,6 @@
 //! Runs of probes: started when due, cancelled with their last subscriber, counted when they land.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError};
 
@@ -10,12 +10,15 @@ use super::{
 };
 use crate::core::{
     name::ToolKey,
-    probe::{ErrorClass, Outcome, Run},
+    probe::{ErrorClass, Outcome, ProbeKind, Run},
     refusal::Refusal,
     registry::Report,
     schedule::TargetId,
     time::Moment,
 };
+
+/// Calls that wait for probes. Each is told within a minute or so; more are a flood.
+const MAX_WAITERS: usize = 1_000;
 
 /// Somebody who waits for the runs of one tool.
 #[derive(Debug)]
@@ -26,8 +29,8 @@ pub(super) struct ProbeWaiter {
     reply: Reply<ProbeAnswer>,
 }
 
-/// What a finished task brings: the target, the probe's kind for the metrics, and the run.
-pub(super) type Landing = (TargetId, &'static str, Run);
+/// What a finished task brings: the target, what was asked, and the run.
+pub(super) type Landing = (TargetId, Arc<ProbeKind>, Run);
 
 impl Owner {
     /// Starts what is due and has a free slot.
@@ -37,7 +40,7 @@ impl Owner {
             let id = start.id;
             let task = self.runs.spawn(async move {
                 let run = prober.run(&start.kind, start.timeout).await;
-                (start.id, start.kind.label(), run)
+                (start.id, start.kind, run)
             });
             self.flying.insert(id, task);
         }
@@ -56,8 +59,8 @@ impl Owner {
     fn landed(&mut self, landing: Result<(Id, Landing), JoinError>) {
         let now = self.clock.now();
         self.notice_standstill(now);
-        let (task, (id, kind, run)) = match landing {
-            Ok(landing) => landing,
+        let (task, id, kind, run) = match landing {
+            Ok((task, (id, kind, run))) => (task, id, Some(kind), run),
             Err(error) => {
                 let task = error.id();
                 let Some((&id, _)) = self.flying.iter().find(|(_, handle)| handle.id() == task) else {
@@ -65,14 +68,17 @@ impl Owner {
                 };
                 tracing::error!(%error, "a probe run crashed");
                 let outcome = Outcome::error(ErrorClass::Protocol, "the probe crashed");
-                (task, (id, "crashed", Run { outcome, duration: Duration::ZERO, address: None }))
+                (task, id, None, Run { outcome, duration: Duration::ZERO, address: None })
             }
         };
         if self.flying.get(&id).is_none_or(|handle| handle.id() != task) {
             return;
         }
         self.flying.remove(&id);
-        self.metrics.probe_result(kind, run.outcome.label());
+        self.metrics.probe_result(kind.as_ref().map_or("crashed", |kind| kind.label()), run.outcome.label());
+        if let Some(destination) = kind.as_ref().and_then(|kind| kind.endpoint()) {
+            self.heard_of(destination, id, &run.outcome, now);
+        }
         let counted = self.registry.landed(id, &run, now);
         for happening in &counted {
             self.note(happening, None, now);
@@ -87,6 +93,9 @@ impl Owner {
 
     /// Runs a tool's probes now; the caller is told when all have landed.
     pub(super) fn probe_now(&mut self, key: ToolKey, reply: Reply<ProbeAnswer>, now: Moment) {
+        if self.probe_waiters.len() >= MAX_WAITERS {
+            return drop(reply.send(Err(Refusal::TooManyProbes { limit: MAX_WAITERS })));
+        }
         let targets = match self.registry.request(&key, now) {
             Ok(targets) => targets,
             Err(refusal) => return drop(reply.send(Err(refusal))),
@@ -118,6 +127,7 @@ impl Owner {
         if let Some(task) = self.flying.remove(&id) {
             task.abort();
         }
+        self.suspect.forget(id);
         self.settled_target(id);
     }
 

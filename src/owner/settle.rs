@@ -85,6 +85,8 @@ impl Owner {
             task.abort();
             self.registry.abandon(id, now);
         }
+        self.suspect.forget_all();
+        self.registry.restart_expiries(now);
         self.begin_settling(false, now);
     }
 }

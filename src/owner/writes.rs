@@ -14,7 +14,10 @@ use crate::{
         name::ToolKey,
         policy::Disabled,
         refusal::Refusal,
-        registry::plan::{Collision, Plan, Planned, Registered, Registration, Unregistered},
+        registry::{
+            Expired,
+            plan::{Collision, Plan, Planned, Registered, Registration, Unregistered},
+        },
         tool::StoredTool,
     },
     store::{Change, Commit, StoreError},
@@ -127,6 +130,9 @@ impl Owner {
             let enabled = disabled.is_none();
             tracing::info!(tool = %key, enabled, "an operator threw a tool's switch");
             self.dirty.tool(key.clone());
+            if enabled {
+                self.registry.restart_expiry(&key, now);
+            }
             self.registry.access.set_switch(key, disabled);
         }
         self.drop_waiters();
@@ -180,11 +186,25 @@ fn judge(plan: &mut Plan<'_>, command: Command, builtin: &dyn Fn(&ToolKey) -> bo
             judged(plan.switch(key, off, builtin), reply)
         }
         Command::ApproveLabels(key, reply) => judged(plan.approve_labels(&key), reply),
+        Command::Expire(expired) => {
+            let gone: Vec<Expired> = expired.into_iter().filter(|tool| plan.expire(tool)).collect();
+            Box::new(move |stored| match stored {
+                Ok(_) => gone.iter().for_each(log_expired),
+                Err(refusal) => tracing::warn!(
+                    %refusal, tools = gone.len(), "tools that are to be unregistered stay for now"
+                ),
+            })
+        }
         // Never queued: these are no writes.
         Command::Probe { .. } | Command::Report { .. } | Command::Gateway(_) | Command::Started => {
             return None;
         }
     })
+}
+
+fn log_expired(Expired { key, owner, after, .. }: &Expired) {
+    let after = humantime::format_duration(*after);
+    tracing::warn!(tool = %key, %owner, unregister_after = %after, "a tool was unavailable for too long and is unregistered");
 }
 
 fn register(plan: &mut Plan<'_>, registering: Registering, reply: Reply<RegisterAnswer>) -> Finish {

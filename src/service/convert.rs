@@ -16,8 +16,8 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 pub use scalar::{
-    INTERVAL, KEEP, REPORT_TTL, TIMEOUT, WAIT, duration, format_to_proto, namespace, outcome, owner,
-    page_size, schema_format, timestamp, to_proto_duration, tool_name, verdict_filter,
+    INTERVAL, KEEP, REPORT_TTL, TIMEOUT, UNREGISTER_AFTER, WAIT, duration, format_to_proto, namespace,
+    outcome, owner, page_size, schema_format, timestamp, to_proto_duration, tool_name, verdict_filter,
 };
 
 use crate::{
@@ -39,6 +39,9 @@ pub const MAX_ENDPOINT: usize = 2_048;
 pub const MAX_LABELS: usize = 32;
 /// Longest label key or value.
 pub const MAX_LABEL: usize = 63;
+
+/// Highest threshold: on the fast interval of 2 s, ten results fit into the default grace.
+pub const MAX_THRESHOLD: u32 = 10;
 
 /// Collects faults, so that an owner learns all of them at once.
 #[derive(Debug, Default)]
@@ -75,7 +78,13 @@ pub fn tool_spec(pb: v1::ToolSpec) -> Result<ToolSpec, Vec<Fault>> {
         timeout: window("timeout", &pb.timeout, TIMEOUT),
         ttl: window("ttl", &pb.ttl, KEEP),
         grace: window("grace", &pb.grace, KEEP),
+        success_threshold: threshold(&mut faults, "success_threshold", pb.success_threshold),
+        failure_threshold: threshold(&mut faults, "failure_threshold", pb.failure_threshold),
     };
+    let unregister_after = pb
+        .unregister_after
+        .as_ref()
+        .and_then(|after| faults.keep(duration("unregister_after", after, UNREGISTER_AFTER)));
     match name {
         Some(name) if faults.0.is_empty() => Ok(ToolSpec {
             name,
@@ -89,6 +98,7 @@ pub fn tool_spec(pb: v1::ToolSpec) -> Result<ToolSpec, Vec<Fault>> {
             labels,
             probes,
             windows,
+            unregister_after,
         }),
         _ => Err(faults.0),
     }
@@ -112,7 +122,18 @@ pub fn spec_to_proto(spec: &ToolSpec) -> v1::ToolSpec {
         timeout: window(spec.windows.timeout),
         ttl: window(spec.windows.ttl),
         grace: window(spec.windows.grace),
+        success_threshold: spec.windows.success_threshold.unwrap_or_default(),
+        failure_threshold: spec.windows.failure_threshold.unwrap_or_default(),
+        unregister_after: window(spec.unregister_after),
     }
+}
+
+/// A threshold; 0 is left out.
+fn threshold(faults: &mut Faults, field: &str, given: u32) -> Option<u32> {
+    if given > MAX_THRESHOLD {
+        faults.add(field, format!("is {given}; it must be 1 to {MAX_THRESHOLD}, or 0 for 1"));
+    }
+    (given > 0).then_some(given)
 }
 
 /// A text of one line or more, in characters.

@@ -178,6 +178,10 @@ fn tell(refusal: &Refusal) -> Told {
             code: Code::ResourceExhausted,
             ..retry("TOO_MANY_WATCHES", vec![("limit", limit.to_string())], serve::retry_after())
         },
+        Refusal::TooManyProbes { limit } => Told {
+            code: Code::ResourceExhausted,
+            ..retry("TOO_MANY_PROBES", vec![("limit", limit.to_string())], serve::retry_after())
+        },
         Refusal::FormatLossy { format, count, first } => told(
             Code::FailedPrecondition,
             "FORMAT_LOSSY",
@@ -330,6 +334,7 @@ mod tests {
                 "TOO_MANY_WATCHES",
                 true,
             ),
+            (Refusal::TooManyProbes { limit: 7 }, Code::ResourceExhausted, "TOO_MANY_PROBES", true),
             (Refusal::Settling { retry_after: Duration::from_secs(1) }, Code::Unavailable, "SETTLING", true),
             (
                 Refusal::StoreUnavailable { message: s("disk full") },

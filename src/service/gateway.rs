@@ -10,7 +10,10 @@ use std::sync::Arc;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use self::{cursor::GatewayCursor, hidden::Hidden};
+use self::{
+    cursor::GatewayCursor,
+    hidden::{Hidden, Joined},
+};
 use super::{
     convert::{namespace, page_size},
     page::{self, Filter},
@@ -147,7 +150,7 @@ impl GatewayStatusService for GatewayService {
 impl View {
     fn get(&self, namespace: &Namespace, id: Option<&GatewayId>) -> v1::GatewaySnapshot {
         let catalog = self.reader.load();
-        let hidden = self.hidden_tools(&catalog, namespace);
+        let joined = self.joined(&catalog, namespace);
         let none = |text: String| v1::GatewaySnapshot {
             gateway_id: id.map_or_else(String::new, GatewayId::to_string),
             namespace: namespace.to_string(),
@@ -156,13 +159,13 @@ impl View {
         };
         if let Some(id) = id {
             return match catalog.gateways.get(namespace, id) {
-                Some(entry) => convert::snapshot(&entry.snapshot, &hidden, &self.clock),
+                Some(entry) => convert::snapshot(&entry.snapshot, &joined, &self.clock),
                 None => none(NO_GATEWAY.to_owned()),
             };
         }
         match choose(catalog.gateways.list(namespace).map(|entry| &entry.snapshot)) {
             Choice::None => none(NO_GATEWAY.to_owned()),
-            Choice::One(snapshot) => convert::snapshot(snapshot, &hidden, &self.clock),
+            Choice::One(snapshot) => convert::snapshot(snapshot, &joined, &self.clock),
             Choice::Several(ids) => none(name_one_of(&ids)),
         }
     }
@@ -174,11 +177,11 @@ impl View {
         size: usize,
     ) -> ListGatewayStatusesResponse {
         let catalog = self.reader.load();
-        let hidden = self.hidden_tools(&catalog, namespace);
+        let joined = self.joined(&catalog, namespace);
         let mut page = ListGatewayStatusesResponse::default();
         let mut bytes = 0;
         for entry in catalog.gateways.after(namespace, after) {
-            let snapshot = convert::snapshot(&entry.snapshot, &hidden, &self.clock);
+            let snapshot = convert::snapshot(&entry.snapshot, &joined, &self.clock);
             bytes += field_len(&snapshot);
             if let Some(last) = page.snapshots.last()
                 && (page.snapshots.len() >= size || bytes > MAX_PAGE_BYTES)
@@ -191,11 +194,11 @@ impl View {
         page
     }
 
-    /// The tools that a status of the namespace names as degraded capabilities.
-    fn hidden_tools(&self, catalog: &Catalog, namespace: &Namespace) -> Arc<[String]> {
+    /// What joins the statuses of the namespace.
+    fn joined(&self, catalog: &Catalog, namespace: &Namespace) -> Joined {
         match &self.hidden {
             Some(hidden) => hidden.of(catalog, namespace, self.reader.allowlist()),
-            None => Arc::default(),
+            None => Joined::default(),
         }
     }
 }

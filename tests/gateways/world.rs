@@ -22,7 +22,7 @@ use toolpulse::{
         tool::{ToolSpec, spec_hash},
     },
     metrics::Metrics,
-    owner::{Handle, Owner, Parts, Registering},
+    owner::{Canary, Handle, Owner, Parts, Registering},
     prober::{Prober, egress},
     proto::v1::{
         GatewaySnapshot, GatewayStatus, ListGatewayStatusesRequest, Position, ReportGatewayStatusRequest,
@@ -70,6 +70,7 @@ impl World {
             loaded,
             has_manifest: false,
             prober: Prober::new(egress::Policy::parse(egress::Mode::Strict, &[]).unwrap()),
+            canary: Canary::Own("127.0.0.1:1".parse().unwrap()),
             publisher,
             metrics: metrics.clone(),
             stop: stop.clone(),

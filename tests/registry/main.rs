@@ -5,6 +5,7 @@
 mod support;
 
 mod availability;
+mod expiry;
 mod listing;
 mod owners;
 mod probing;
@@ -12,3 +13,5 @@ mod reading;
 mod replacing;
 mod schedule;
 mod settling;
+mod suspicion;
+mod thresholds;

@@ -39,7 +39,8 @@ async fn probing_shares_the_run_in_flight() {
     }
     assert_eq!(target.hits(), 1);
 
-    // With none in flight, it runs now, and not on the timer's slot.
+    // With none in flight, it runs now, and not on the timer's slot: a second after the last start at the soonest.
+    sleep(Duration::from_secs(1)).await;
     let mut client = server.tools();
     let request = toolpulse::proto::v1::ProbeToolRequest { name: "t".into(), ..Default::default() };
     let asked = tokio::spawn(async move { client.probe_tool(request).await.unwrap().into_inner() });

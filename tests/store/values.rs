@@ -36,6 +36,7 @@ pub(crate) fn tool(name: &str, generation: u64) -> StoredTool {
         labels: BTreeMap::new(),
         probes: vec![],
         windows: GivenWindows::default(),
+        unregister_after: None,
     };
     StoredTool {
         key,
@@ -108,7 +109,10 @@ pub(crate) fn full() -> StoredTool {
             timeout: Some(Duration::from_nanos(1)),
             ttl: None,
             grace: Some(Duration::ZERO),
+            success_threshold: Some(u32::MAX),
+            failure_threshold: None,
         },
+        unregister_after: Some(Duration::MAX),
     };
     StoredTool {
         key: key("name-space1", "A.b-c_1"),

@@ -269,7 +269,7 @@ pub(crate) fn shown(tool: &Tool) -> Tool {
         for probe in &mut status.probes {
             (probe.last_success_time, probe.last_probe_time, probe.next_probe_time) = (None, None, None);
             probe.last_probe_duration = None;
-            probe.consecutive_errors = 0;
+            (probe.consecutive_errors, probe.consecutive_passes, probe.noes) = (0, 0, 0);
         }
     }
     tool

@@ -196,7 +196,7 @@ impl Item for Tool {
 
     fn is_urgent(&self) -> bool {
         let status = self.status.as_ref();
-        status.is_none_or(|s| s.verdict() != Verdict::Available || s.last_good || !s.enabled)
+        status.is_none_or(|s| s.verdict() != Verdict::Available || s.last_good || s.flapping || !s.enabled)
     }
 
     fn json(&self) -> Result<String, Failure> {
@@ -221,12 +221,13 @@ fn lasting(tool: &Tool) -> Tool {
             last_probe_duration: None,
             next_probe_time: None,
             consecutive_errors: 0,
+            flapping: false,
             ..std::mem::take(status)
         };
         for probe in &mut status.probes {
             (probe.last_success_time, probe.last_probe_time) = (None, None);
             (probe.last_probe_duration, probe.next_probe_time) = (None, None);
-            probe.consecutive_errors = 0;
+            (probe.consecutive_errors, probe.consecutive_passes, probe.noes) = (0, 0, 0);
         }
     }
     tool

@@ -10,7 +10,15 @@ use crate::core::tool::GivenWindows;
 const S: Duration = Duration::from_secs(1);
 
 fn windows() -> Windows {
-    Windows { interval: 10 * S, timeout: 3 * S, ttl: 30 * S, grace: 30 * S }
+    let (success_threshold, failure_threshold) = (1, 1);
+    Windows {
+        interval: 10 * S,
+        timeout: 3 * S,
+        ttl: 30 * S,
+        grace: 30 * S,
+        success_threshold,
+        failure_threshold,
+    }
 }
 
 fn at(seconds: f64) -> Moment {
@@ -154,14 +162,14 @@ fn one_passing_probe_never_keeps_a_dead_one() {
     let mut tool = ToolState::new(vec![ProbeState::pending(), ProbeState::pending()], at(0.0));
     assert_eq!(tool.verdict(), Verdict::Pending);
     tool.probes[0].result(pass(), None, at(0.0), &w);
-    assert!(!tool.settle(at(0.0)), "the second probe was never asked");
+    assert!(!tool.settle(0, at(0.0)), "the second probe was never asked");
     tool.probes[1].result(pass(), None, at(1.0), &w);
-    assert!(tool.settle(at(1.0)));
+    assert!(tool.settle(1, at(1.0)));
     for t in 1..=40 {
         let now = at(f64::from(t) + 1.0);
         tool.probes[0].result(pass(), None, now, &w);
         tool.probes[1].result(error(), None, now, &w);
-        tool.settle(now);
+        tool.settle(1, now);
         let expected = if t < 30 { Verdict::Available } else { Verdict::Unavailable };
         assert_eq!(tool.verdict(), expected, "{t} s after the second probe's success");
     }
@@ -213,6 +221,7 @@ fn windows_are_derived() {
         timeout: Duration::from_millis(t),
         ttl: Duration::from_secs(l),
         grace: Duration::from_secs(g),
+        ..windows()
     };
     let given = |i: u64| GivenWindows { interval: Some(Duration::from_secs(i)), ..Default::default() };
     for (given, expected) in [
@@ -249,6 +258,132 @@ fn windows_that_do_not_fit_are_refused_by_name() {
     let (clamped, text) = Windows::clamp(&just, &Defaults::default());
     assert_eq!(clamped.grace, 33 * S);
     assert_eq!(text.as_deref(), Some("grace 1s -> 33s"));
+}
+
+#[test]
+fn a_failure_threshold_puts_the_edge_off_within_the_grace() {
+    use Effect::*;
+    use Verdict::*;
+    let w = Windows { failure_threshold: 3, ..windows() };
+    let p = play(
+        "the third no, whatever errors come between",
+        &w,
+        vec![
+            (0.0, Some(pass()), Up, Available),
+            (10.0, Some(no()), LastGood, Available),
+            (12.0, Some(error()), LastGood, Available),
+            (14.0, Some(no()), LastGood, Available),
+            (16.0, Some(no()), SaidNo, Unavailable),
+            (17.0, Some(error()), Quiet, Unavailable),
+        ],
+    );
+    assert_eq!((p.last_success(), p.noes()), (None, 3));
+    play(
+        "a pass starts the count anew",
+        &w,
+        vec![
+            (0.0, Some(pass()), Up, Available),
+            (1.0, Some(no()), LastGood, Available),
+            (2.0, Some(no()), LastGood, Available),
+            (3.0, Some(pass()), Quiet, Available),
+            (4.0, Some(no()), LastGood, Available),
+            (5.0, Some(no()), LastGood, Available),
+            (6.0, Some(no()), SaidNo, Unavailable),
+        ],
+    );
+    let p = play(
+        "the grace bounds it, with no result needed",
+        &w,
+        vec![
+            (0.0, Some(pass()), Up, Available),
+            (10.0, Some(no()), LastGood, Available),
+            (29.9, None, Quiet, Available),
+            (30.0, None, Failed, Unavailable),
+        ],
+    );
+    assert_eq!(p.trouble().map(|(class, why)| (*class, &*why.reason)), Some((None, "PROBE_SAID_NO")));
+    let long_ttl = Windows { ttl: 60 * S, ..w };
+    play(
+        "a no when the grace is over hides at once",
+        &long_ttl,
+        vec![(0.0, Some(pass()), Up, Available), (40.0, Some(no()), SaidNo, Unavailable)],
+    );
+    play("who was never available has nothing to keep", &w, vec![(0.0, Some(no()), SaidNo, Unavailable)]);
+}
+
+#[test]
+fn a_success_threshold_puts_the_return_off() {
+    use Effect::*;
+    use Verdict::*;
+    let w = Windows { success_threshold: 3, ..windows() };
+    play(
+        "the very first pass is enough, whatever came before it",
+        &w,
+        vec![(0.0, Some(error()), Failed, Unavailable), (1.0, Some(pass()), Recovered, Available)],
+    );
+    let mut p = play(
+        "then three in a row",
+        &w,
+        vec![
+            (0.0, Some(pass()), Up, Available),
+            (1.0, Some(no()), SaidNo, Unavailable),
+            (2.0, Some(pass()), Quiet, Unavailable),
+            (3.0, Some(pass()), Quiet, Unavailable),
+            (4.0, Some(error()), Quiet, Unavailable),
+            (5.0, Some(pass()), Quiet, Unavailable),
+            (6.0, Some(no()), Quiet, Unavailable),
+            (7.0, Some(pass()), Quiet, Unavailable),
+            (8.0, Some(pass()), Quiet, Unavailable),
+        ],
+    );
+    assert!(p.recovers() && p.last_success().is_none(), "a pass that does not count yet covers nothing");
+    assert_eq!(p.cadence(at(8.0), w.interval), FAST_INTERVAL);
+    assert_eq!(p.result(pass(), None, at(9.0), &w), Recovered);
+    assert_eq!((p.verdict(), p.last_success(), p.consecutive_passes()), (Available, Some(at(9.0)), 3));
+    let mut p = ProbeState::restored(at(-10.0), None, at(0.0), &w);
+    p.result(no(), None, at(1.0), &w);
+    assert_eq!(p.result(pass(), None, at(2.0), &w), Quiet, "it was available before the restart");
+}
+
+fn flip(tool: &mut ToolState, up: bool, now: Moment) {
+    tool.probes[0].result(if up { pass() } else { no() }, None, now, &windows());
+    tool.settle(0, now);
+}
+
+#[test]
+fn more_than_six_edges_in_ten_minutes_is_flapping_until_it_is_over() {
+    let mut tool = ToolState::new(vec![ProbeState::pending()], at(0.0));
+    for i in 0..=6 {
+        assert!(!tool.is_flapping(), "after the first result and {i} edges less one");
+        flip(&mut tool, i % 2 == 0, at(f64::from(i) * 10.0));
+    }
+    assert!(!tool.is_flapping(), "the first result is no edge: these are six");
+    flip(&mut tool, true, at(65.0));
+    assert!(!tool.is_flapping(), "no flip");
+    flip(&mut tool, false, at(70.0));
+    assert!(tool.is_flapping());
+    assert_eq!(tool.flap_end(), Some(at(610.0)), "ten minutes after the first of the seven");
+    assert!(!tool.calm(at(609.9)) && tool.is_flapping());
+    assert!(tool.calm(at(610.0)) && !tool.is_flapping());
+    assert!(!tool.calm(at(611.0)), "once");
+    flip(&mut tool, true, at(611.0));
+    assert!(tool.is_flapping(), "the edge at 20 s counts until 620 s");
+    assert_eq!(tool.flap_end(), Some(at(620.0)));
+}
+
+#[test]
+fn the_newest_turns_are_remembered_with_their_causes() {
+    let mut tool = ToolState::new(vec![ProbeState::pending()], at(0.0));
+    for i in 0..50 {
+        flip(&mut tool, i % 2 == 0, at(f64::from(i)));
+    }
+    let turns = tool.transitions();
+    assert_eq!(turns.len(), MAX_TRANSITIONS);
+    assert_eq!((turns[0].at, turns[31].at), (at(18.0), at(49.0)));
+    let Transition { from, to, cause, .. } = &turns[31];
+    assert_eq!((*from, *to), (Verdict::Available, Verdict::Unavailable));
+    assert_eq!(cause.as_ref().map(|(class, why)| (*class, &*why.message)), Some((None, "quota used up")));
+    assert_eq!(turns[30].cause, None);
 }
 
 /// The rules again, written from the table and sharing nothing: a history is replayed from its beginning for each question.

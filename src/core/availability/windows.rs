@@ -1,4 +1,5 @@
-//! The four durations of a tool: what its owner gave, what the server's defaults add, and whether they fit together.
+//! The four durations of a tool, and its thresholds: what its owner gave, what the server's defaults add, and whether they fit
+//! together.
 
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Defaults {
     }
 }
 
-/// The four durations in force for one tool.
+/// The four durations and the two thresholds in force for one tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// How often each probe runs.
@@ -58,6 +59,10 @@ pub struct Windows {
     pub ttl: Duration,
     /// How long a success outlives errors.
     pub grace: Duration,
+    /// How many passes in a row make an unavailable probe available.
+    pub success_threshold: u32,
+    /// How many times an available probe must say no to be unavailable.
+    pub failure_threshold: u32,
 }
 
 impl Windows {
@@ -106,6 +111,8 @@ impl Windows {
             timeout: given.timeout.unwrap_or_else(|| defaults.timeout.min(interval / 2)),
             ttl: given.ttl.unwrap_or_else(|| derived(defaults.ttl)),
             grace: given.grace.unwrap_or_else(|| derived(defaults.grace)),
+            success_threshold: given.success_threshold.unwrap_or(1),
+            failure_threshold: given.failure_threshold.unwrap_or(1),
         }
     }
 }

@@ -13,6 +13,11 @@ const MAX_JOINED_BYTES: usize = 32 * 1024;
 /// Longest reason of a joined entry, in characters.
 const MAX_JOINED_REASON: usize = 256;
 
+/// The joined entry of a prober that suspects itself.
+const PROBER: &str = "toolpulse:prober";
+/// What it says. It is the same as long as it stands.
+const SUSPECT: &str = "prober_suspect";
+
 /// A gateway's account of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -82,17 +87,25 @@ pub fn to_text(status: &Status) -> String {
     out
 }
 
-/// The status joined with an entry `capability:<tool>` for each hidden tool, so that gating and status agree.
+/// The status joined with an entry for the prober, where it suspects itself, and with one `capability:<tool>` for each hidden
+/// tool, so that gating and status agree.
 ///
 /// What the gateway reported stays in front, in its order, and wins over an entry for the same owner. The joined entries are
-/// sorted; those that don't fit (256 entries in all, 32 KiB of text) are left out.
-pub fn with_capabilities<'a>(status: &Status, hidden: impl Iterator<Item = (&'a str, &'a str)>) -> Status {
+/// sorted, behind the prober's; those that don't fit (256 entries in all, 32 KiB of text) are left out.
+pub fn with_capabilities<'a>(
+    status: &Status,
+    suspects_itself: bool,
+    hidden: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Status {
     let reported: BTreeSet<&str> = status.degraded.iter().map(|entry| entry.owner.as_str()).collect();
     let joined: BTreeMap<String, &str> = hidden
         .map(|(tool, reason)| (format!("capability:{tool}"), reason))
         .filter(|(owner, _)| !reported.contains(owner.as_str()))
         .collect();
     let mut degraded = status.degraded.clone();
+    if suspects_itself && !reported.contains(PROBER) && degraded.len() < MAX_DEGRADED {
+        degraded.push(DegradedOwner { owner: PROBER.to_owned(), reason: SUSPECT.to_owned() });
+    }
     let mut text = String::new();
     for (owner, reason) in joined.into_iter().take(MAX_DEGRADED.saturating_sub(degraded.len())) {
         let entry = DegradedOwner { owner, reason: clean(reason, MAX_JOINED_REASON) };

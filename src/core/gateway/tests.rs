@@ -116,7 +116,7 @@ fn hidden_tools_join() {
     let reported =
         Status { degraded: vec![entry("zoo", "z"), entry("capability:b", "own words")], ..status("busy") };
     let joined =
-        with_capabilities(&reported, [("c", "down\n"), ("a", "no key"), ("b", "ignored")].into_iter());
+        with_capabilities(&reported, false, [("c", "down\n"), ("a", "no key"), ("b", "ignored")].into_iter());
     let expected = [
         entry("zoo", "z"),
         entry("capability:b", "own words"),
@@ -126,12 +126,18 @@ fn hidden_tools_join() {
     assert_eq!(joined.degraded, expected);
     assert_eq!(Status { degraded: reported.degraded.clone(), ..joined }, reported);
 
+    let suspect = |reported: &Status| with_capabilities(reported, true, [("a", "x")].into_iter()).degraded;
+    let expected = [entry("toolpulse:prober", "prober_suspect"), entry("capability:a", "x")];
+    assert_eq!(suspect(&reported)[2..], expected);
+    let own = Status { degraded: vec![entry("toolpulse:prober", "own words")], ..status("busy") };
+    assert_eq!(suspect(&own), [entry("toolpulse:prober", "own words"), entry("capability:a", "x")]);
+
     let names: Vec<String> = (0..300).map(|i| format!("t{i:03}")).collect();
-    let joined = with_capabilities(&reported, names.iter().map(|name| (name.as_str(), "")));
+    let joined = with_capabilities(&reported, false, names.iter().map(|name| (name.as_str(), "")));
     assert_eq!(joined.degraded.len(), 256);
     assert_eq!(joined.degraded[255].owner, "capability:t253");
     let long = "\u{1f600}".repeat(1_000);
-    let joined = with_capabilities(&reported, names.iter().map(|name| (name.as_str(), long.as_str())));
+    let joined = with_capabilities(&reported, false, names.iter().map(|name| (name.as_str(), long.as_str())));
     assert!(to_text(&joined).len() - to_text(&reported).len() <= 32 * 1024);
     assert!(joined.degraded.len() > 5);
 }

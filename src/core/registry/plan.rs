@@ -255,7 +255,7 @@ impl<'a> Plan<'a> {
         all.into_iter().cloned().collect()
     }
 
-    fn delete(&mut self, key: &ToolKey) {
+    pub(super) fn delete(&mut self, key: &ToolKey) {
         *self.added.entry(key.namespace.clone()).or_default() -= 1;
         self.changes.insert(key.clone(), None);
     }

@@ -2,6 +2,7 @@
 
 use super::{plan::*, *};
 use crate::core::{
+    policy::Disabled,
     probe::{ErrorClass, HostPort, ProbeSpec, TcpProbe},
     tool::ToolSpec,
 };
@@ -43,6 +44,7 @@ fn wanted(spec: ToolSpec, owner: &str) -> Registration {
     }
 }
 
+mod expiry;
 mod labels;
 mod model;
 
@@ -151,15 +153,15 @@ fn a_late_pass_of_the_old_spec_does_not_show_the_new_one() {
     world.register(wanted(spec("t", "v1", &[tcp(1)]), "a"), at(0.0)).unwrap();
     let old = world.registry.start_due(at(0.0)).remove(0);
     world.registry.landed(old.id, &run(Outcome::Pass), at(0.1));
-    world.registry.request(&key("t"), at(0.2)).unwrap();
-    let old = world.registry.start_due(at(0.2)).remove(0);
+    world.registry.request(&key("t"), at(1.2)).unwrap();
+    let old = world.registry.start_due(at(1.2)).remove(0);
     let replacement = replacing(wanted(spec("t", "v2", &[tcp(1)]), "a"));
-    let (_, cancelled) = world.write(at(0.3), |plan| plan.register(replacement));
+    let (_, cancelled) = world.write(at(1.3), |plan| plan.register(replacement));
     assert_eq!(cancelled, [old.id], "the run of the old spec is cancelled");
     assert_eq!(world.verdict("t"), Verdict::Pending, "nothing is inherited");
-    world.registry.landed(old.id, &run(Outcome::Pass), at(0.4));
+    world.registry.landed(old.id, &run(Outcome::Pass), at(1.4));
     assert_eq!(world.verdict("t"), Verdict::Pending, "the late result is dropped");
-    let new = world.registry.start_due(at(0.4));
+    let new = world.registry.start_due(at(1.4));
     assert_eq!(new.len(), 1, "the new one is asked at once");
 }
 

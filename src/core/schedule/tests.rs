@@ -206,9 +206,18 @@ fn a_request_runs_now_and_a_sweep_asks_everybody_spread() {
     schedule.rearm(id, 10 * S, false, at(0.2));
     assert!(schedule.due(id).unwrap() > at(1.0), "the run in flight was shared");
     schedule.request(id, &subscriber(0), at(0.3));
-    assert_eq!(schedule.next_due(), Some(at(0.3)));
+    assert_eq!(
+        schedule.next_due(),
+        Some(at(1.0)),
+        "a second after the last start, however often it is requested"
+    );
+    assert_eq!(schedule.start_due(at(1.0)).len(), 1);
+    schedule.landed(id);
+    schedule.rearm(id, 10 * S, false, at(1.1));
+    schedule.request(id, &subscriber(0), at(5.0));
+    assert_eq!(schedule.next_due(), Some(at(5.0)));
     for n in 1..500 {
-        schedule.attach(subscriber(n), &tcp(n as u16 + 1), &owner(), TERMS, at(1.0));
+        schedule.attach(subscriber(n), &tcp(n as u16 + 1), &owner(), TERMS, at(5.0));
     }
     schedule.sweep(at(100.0), 2 * S);
     let dues: Vec<_> = schedule.targets.values().map(|t| t.place).collect();

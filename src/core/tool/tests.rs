@@ -167,6 +167,10 @@ fn everything_else_makes_a_difference() {
         window(GivenWindows { ttl: second, ..none }),
         window(GivenWindows { grace: second, ..none }),
         window(GivenWindows { grace: Some(Duration::from_nanos(1_000_000_001)), ..none }),
+        window(GivenWindows { success_threshold: Some(1), ..none }),
+        window(GivenWindows { success_threshold: Some(2), ..none }),
+        window(GivenWindows { failure_threshold: Some(2), ..none }),
+        ToolSpec { unregister_after: second, ..bare() },
         probed([ProbeKind::Report]),
         probed([ProbeKind::Report, ProbeKind::Report]),
         http(self::http()),
@@ -200,4 +204,15 @@ fn everything_else_makes_a_difference() {
     ];
     let hashes: HashSet<_> = specs.iter().map(spec_hash).collect();
     assert_eq!(hashes.len(), specs.len());
+}
+
+#[test]
+fn a_spec_that_was_stored_before_there_were_thresholds_is_read() {
+    let serde_json::Value::Object(mut old) = serde_json::to_value(full()).unwrap() else { unreachable!() };
+    old.remove("unregister_after");
+    let windows = old["windows"].as_object_mut().unwrap();
+    for field in ["success_threshold", "failure_threshold"] {
+        windows.remove(field).unwrap();
+    }
+    assert_eq!(serde_json::from_value::<ToolSpec>(old.into()).unwrap(), full());
 }

@@ -20,6 +20,9 @@ pub const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration
 pub const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 /// `ToolSpec.ttl` and `ToolSpec.grace`; that they exceed interval and timeout is judged where all four are known.
 pub const KEEP: RangeInclusive<Duration> = Duration::from_nanos(1)..=DAY;
+/// `ToolSpec.unregister_after`.
+pub const UNREGISTER_AFTER: RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(30 * 24 * 3_600);
 /// `ReportProbeResultRequest.ttl`.
 pub const REPORT_TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// `RegisterToolRequest.wait_for_probe`; zero does not wait.

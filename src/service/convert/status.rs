@@ -8,12 +8,15 @@ use crate::{
     clock::Clock,
     core::{
         availability::Verdict,
-        probe::{ErrorClass, Outcome},
+        probe::{ErrorClass, Outcome, ProbeSpec},
         time::Moment,
         tool::StoredTool,
     },
     proto::v1,
 };
+
+/// Code of a transition that a PASS caused.
+const PASSED: &str = "PROBE_PASSED";
 
 /// A tool with everything known of it.
 pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
@@ -22,6 +25,8 @@ pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
         timeout: Some(to_proto_duration(tool.windows.timeout)),
         ttl: Some(to_proto_duration(tool.windows.ttl)),
         grace: Some(to_proto_duration(tool.windows.grace)),
+        success_threshold: tool.windows.success_threshold,
+        failure_threshold: tool.windows.failure_threshold,
     });
     v1::Tool {
         status: Some(status(tool, clock)),
@@ -29,6 +34,25 @@ pub fn tool(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
         warnings: super::format::warnings(&tool.warnings()),
         ..stored(&tool.stored)
     }
+}
+
+/// A tool with everything known of it, and how its verdict turned.
+pub fn tool_with_transitions(tool: &CatalogTool, clock: &Clock) -> v1::Tool {
+    let transitions = tool.status.transitions.iter().map(|turn| {
+        let probe = tool.stored.spec.probes.get(turn.probe);
+        let trouble = Trouble::of(turn);
+        let (reason, message, class) = self::trouble(trouble.as_ref());
+        v1::Transition {
+            time: wall(Some(turn.at), clock),
+            from: verdict(turn.from).into(),
+            to: verdict(turn.to).into(),
+            probe: probe.map(|probe| probe.name.to_string()).unwrap_or_default(),
+            reason: if trouble.is_some() { reason } else { PASSED.to_owned() },
+            message,
+            error_class: class.into(),
+        }
+    });
+    v1::Tool { transitions: transitions.collect(), ..self::tool(tool, clock) }
 }
 
 /// What is durable of a tool.
@@ -69,12 +93,13 @@ pub fn status(tool: &CatalogTool, clock: &Clock) -> v1::ToolStatus {
         consecutive_errors: probes.iter().map(|p| p.consecutive_errors).max().unwrap_or(0),
         probes: probes.iter().map(|p| probe(p, clock)).collect(),
         enabled: tool.disabled.is_none(),
+        flapping: status.flapping,
         disabled_message: tool.disabled.as_ref().map(|off| off.message.to_string()).unwrap_or_default(),
     }
 }
 
 /// The newest run of a probe.
-pub fn run(probe: &ProbeStatus) -> v1::ProbeRun {
+pub fn run(probe: &ProbeStatus, spec: &ProbeSpec) -> v1::ProbeRun {
     let (outcome, reason, message, class) = outcome(probe.outcome.as_ref());
     v1::ProbeRun {
         name: probe.name.to_string(),
@@ -84,6 +109,7 @@ pub fn run(probe: &ProbeStatus) -> v1::ProbeRun {
         message,
         duration: Some(to_proto_duration(probe.duration)),
         address: probe.address.map(|a| a.to_string()).unwrap_or_default(),
+        sent: spec.kind.sent(),
     }
 }
 
@@ -111,6 +137,8 @@ fn probe(probe: &ProbeStatus, clock: &Clock) -> v1::ProbeStatus {
         last_probe_duration: probe.last_probe.map(|_| to_proto_duration(probe.duration)),
         next_probe_time: wall(probe.next, clock),
         consecutive_errors: probe.consecutive_errors,
+        consecutive_passes: probe.consecutive_passes,
+        noes: probe.noes,
     }
 }
 

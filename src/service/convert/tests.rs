@@ -458,6 +458,9 @@ fn what_is_at_the_bounds_is_accepted() {
         timeout: seconds(60),
         ttl: seconds(86_400),
         grace: seconds(86_400),
+        success_threshold: 10,
+        failure_threshold: 10,
+        unregister_after: seconds(30 * 86_400),
         ..named(&"n".repeat(128))
     };
     assert_eq!(spec_to_proto(&tool_spec(pb.clone()).unwrap()), pb);
@@ -465,6 +468,35 @@ fn what_is_at_the_bounds_is_accepted() {
     let fault = tool_spec(over).unwrap_err().remove(0);
     assert_eq!(fault.field, "input_schema_json");
     assert!(fault.message.contains("of the 196609 bytes"), "{}", fault.message);
+}
+
+#[test]
+fn thresholds_and_the_time_to_go_have_bounds() {
+    let pb = v1::ToolSpec {
+        success_threshold: 11,
+        failure_threshold: u32::MAX,
+        unregister_after: seconds(59),
+        ..named("t")
+    };
+    let faults = tool_spec(pb).unwrap_err();
+    let told: Vec<_> = faults.iter().map(|f| (f.field.as_str(), f.message.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("success_threshold", "is 11; it must be 1 to 10, or 0 for 1"),
+            ("failure_threshold", "is 4294967295; it must be 1 to 10, or 0 for 1"),
+            ("unregister_after", "is 59s; it must be from 1m to 2592000s"),
+        ]
+    );
+    let least = v1::ToolSpec {
+        success_threshold: 0,
+        failure_threshold: 1,
+        unregister_after: seconds(60),
+        ..named("t")
+    };
+    let spec = tool_spec(least.clone()).unwrap();
+    assert_eq!((spec.windows.success_threshold, spec.windows.failure_threshold), (None, Some(1)));
+    assert_eq!(spec_to_proto(&spec), least);
 }
 
 #[test]
@@ -585,6 +617,8 @@ fn valid() -> impl Strategy<Value = v1::ToolSpec> {
         between(SECOND / 100, 60 * SECOND),
         between(1, 86_400 * SECOND),
         between(1, 86_400 * SECOND),
+        (0..=MAX_THRESHOLD, 0..=MAX_THRESHOLD),
+        between(60 * SECOND, 30 * 86_400 * SECOND),
     );
     (texts, json, labels, vec(probe_kind(), 0..=4), windows).prop_map(
         |(texts, json, labels, kinds, windows)| v1::ToolSpec {
@@ -602,6 +636,9 @@ fn valid() -> impl Strategy<Value = v1::ToolSpec> {
             timeout: windows.1,
             ttl: windows.2,
             grace: windows.3,
+            success_threshold: windows.4.0,
+            failure_threshold: windows.4.1,
+            unregister_after: windows.5,
         },
     )
 }
@@ -689,8 +726,8 @@ fn anything() -> impl Strategy<Value = v1::ToolSpec> {
     let probes =
         vec((text(), prop::option::of(kind)).prop_map(|(name, kind)| v1::ProbeSpec { name, kind }), 0..6);
     let labels = prop::collection::hash_map(text(), text(), 0..4);
-    (vec(text(), 8), labels, probes, window(), window()).prop_map(
-        |(texts, labels, probes, interval, grace)| v1::ToolSpec {
+    (vec(text(), 8), labels, probes, window(), window(), any::<u32>()).prop_map(
+        |(texts, labels, probes, interval, grace, threshold)| v1::ToolSpec {
             name: texts[0].clone(),
             title: texts[1].clone(),
             description: texts[2].clone(),
@@ -705,6 +742,9 @@ fn anything() -> impl Strategy<Value = v1::ToolSpec> {
             timeout: interval,
             ttl: grace,
             grace,
+            success_threshold: threshold,
+            failure_threshold: threshold / 2,
+            unregister_after: interval,
         },
     )
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use super::hidden;
+use super::hidden::{self, Joined};
 use crate::{
     clock::Clock,
     core::{
@@ -83,12 +83,12 @@ fn status(given: v1::GatewayStatus) -> GivenStatus {
     }
 }
 
-/// A snapshot on the wire. `hidden`: tools that the status names as degraded capabilities.
-pub(super) fn snapshot(snapshot: &Snapshot, hidden: &[String], clock: &Clock) -> v1::GatewaySnapshot {
+/// A snapshot on the wire, with what joins its status.
+pub(super) fn snapshot(snapshot: &Snapshot, joined: &Joined, clock: &Clock) -> v1::GatewaySnapshot {
     let joined = match &snapshot.report {
-        Report::Status(status) if !hidden.is_empty() && !snapshot.stale => {
-            let names = hidden.iter().map(|name| (name.as_str(), hidden::REASON));
-            let report = Report::Status(Arc::new(with_capabilities(status, names)));
+        Report::Status(status) if !joined.is_empty() && !snapshot.stale => {
+            let names = joined.tools.iter().map(|name| (name.as_str(), hidden::REASON));
+            let report = Report::Status(Arc::new(with_capabilities(status, joined.suspect, names)));
             Some(Snapshot { report, ..snapshot.clone() })
         }
         _ => None,

@@ -8,7 +8,7 @@ use std::{
 
 use prost::Message;
 
-use super::{View, convert, field_len};
+use super::{View, convert, field_len, hidden::Joined};
 use crate::{
     catalog::{Catalog, GatewayEntry},
     core::{gateway::GatewayId, name::Namespace},
@@ -28,7 +28,7 @@ pub struct GatewayCursor {
     only: Option<Arc<[GatewayId]>>,
     position: Position,
     batch: Option<Batch>,
-    /// What the tools add to a status moves without a change of its gateway. So where they do, this is what the reader has.
+    /// What joins a status moves without a change of its gateway. So where they do, this is what the reader has.
     sent: Option<Sent>,
 }
 
@@ -44,7 +44,7 @@ enum Position {
 
 #[derive(Debug, Default)]
 struct Sent {
-    hidden: Arc<[String]>,
+    joined: Joined,
     /// Hashes of the snapshots.
     hashes: HashMap<GatewayId, u64>,
 }
@@ -53,7 +53,7 @@ struct Sent {
 #[derive(Debug)]
 struct Batch {
     catalog: Arc<Catalog>,
-    hidden: Arc<[String]>,
+    joined: Joined,
     /// It has all that did not change after this revision; none: it has nothing.
     since: Option<u64>,
     /// All gateways are looked at, not only those that changed.
@@ -137,7 +137,7 @@ impl GatewayCursor {
     ) -> bool {
         while let Some(entry) = next_entry(batch, &self.namespace, self.only.as_deref()) {
             let at = (entry.changed, entry.snapshot.id.clone());
-            let snapshot = convert::snapshot(&entry.snapshot, &batch.hidden, &self.view.clock);
+            let snapshot = convert::snapshot(&entry.snapshot, &batch.joined, &self.view.clock);
             let hash = self.sent.as_ref().map(|sent| (hash(&snapshot), sent.hashes.get(&at.1).copied()));
             if hash.is_none_or(|(now, before)| before != Some(now)) {
                 *size += field_len(&snapshot);
@@ -162,7 +162,7 @@ impl Cursor for GatewayCursor {
 
     fn advance(&mut self) {
         let catalog = self.view.reader.load();
-        let hidden = self.view.hidden_tools(&catalog, &self.namespace);
+        let joined = self.view.joined(&catalog, &self.namespace);
         let since = self.since(&catalog);
         let reset = since.is_none() && !matches!(self.position, Position::Nothing);
         let mut whole = since.is_none();
@@ -172,19 +172,19 @@ impl Cursor for GatewayCursor {
                     // It is at this very state.
                     let all = catalog.gateways.list(&self.namespace);
                     let hashes = all.map(|entry| {
-                        let snapshot = convert::snapshot(&entry.snapshot, &hidden, &self.view.clock);
+                        let snapshot = convert::snapshot(&entry.snapshot, &joined, &self.view.clock);
                         (entry.snapshot.id.clone(), hash(&snapshot))
                     });
                     sent.hashes = hashes.collect();
                 }
-                Position::At(_) if !reset => whole |= sent.hidden != hidden,
+                Position::At(_) if !reset => whole |= sent.joined != joined,
                 _ => sent.hashes.clear(),
             }
-            sent.hidden = Arc::clone(&hidden);
+            sent.joined = joined.clone();
         }
         let must_send = !matches!(self.position, Position::At(_)) || reset;
         let (departures, last) = (0, None);
-        self.batch = Some(Batch { catalog, hidden, since, whole, reset, must_send, departures, last });
+        self.batch = Some(Batch { catalog, joined, since, whole, reset, must_send, departures, last });
     }
 
     fn part(&mut self) -> Option<WatchGatewayStatusResponse> {

@@ -1,5 +1,5 @@
-//! Which tools a status names as degraded capabilities: those that agents may use and do not see, as they do not work. So
-//! gating and status agree.
+//! What joins the `degraded` of a status: the tools that agents may use and do not see, as they do not work, so that gating and
+//! status agree; and the prober, where it suspects itself.
 
 use std::{
     collections::HashMap,
@@ -18,6 +18,21 @@ pub(super) const REASON: &str = "unavailable";
 /// Most names that are kept of a namespace: a status takes 256 entries, of which the gateway itself may have reported as many.
 const MAX_NAMES: usize = 512;
 
+/// What joins the status of a gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Joined {
+    /// The prober suspects itself.
+    pub(super) suspect: bool,
+    /// Names of hidden tools, sorted.
+    pub(super) tools: Arc<[String]>,
+}
+
+impl Joined {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.suspect && self.tools.is_empty()
+    }
+}
+
 /// The hidden tools by namespace, found once per revision: many watches ask at once.
 #[derive(Debug, Default)]
 pub(super) struct Hidden(Mutex<Found>);
@@ -29,13 +44,14 @@ struct Found {
 }
 
 impl Hidden {
+    /// What joins the statuses of a namespace.
+    pub(super) fn of(&self, catalog: &Catalog, namespace: &Namespace, allowlist: &ServerAllowlist) -> Joined {
+        let suspect = catalog.prober_suspicion.is_some();
+        Joined { suspect, tools: self.tools(catalog, namespace, allowlist) }
+    }
+
     /// The names in a namespace, sorted.
-    pub(super) fn of(
-        &self,
-        catalog: &Catalog,
-        namespace: &Namespace,
-        allowlist: &ServerAllowlist,
-    ) -> Arc<[String]> {
+    fn tools(&self, catalog: &Catalog, namespace: &Namespace, allowlist: &ServerAllowlist) -> Arc<[String]> {
         let counts = catalog.namespaces.get(namespace).map(|tools| tools.counts());
         if counts.is_none_or(|(tools, available)| tools == available) {
             return Arc::default();

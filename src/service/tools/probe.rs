@@ -25,8 +25,9 @@ impl ToolService {
         self.handle.probe(key.clone()).await?;
         let catalog = self.reader.load();
         let tool = catalog.get(&key).ok_or_else(|| not_found(&key))?;
+        let runs = tool.status.probes.iter().zip(&tool.stored.spec.probes);
         Ok(v1::ProbeToolResponse {
-            results: tool.status.probes.iter().map(convert::status::run).collect(),
+            results: runs.map(|(probe, spec)| convert::status::run(probe, spec)).collect(),
             status: Some(convert::status::status(tool, &self.clock)),
         })
     }

@@ -40,7 +40,8 @@ impl ToolService {
             }
         };
         let tool = catalog.get(&key).filter(permitted).ok_or_else(|| not_found(&key))?;
-        Ok(v1::GetToolResponse { tool: Some(convert::status::tool(tool, &self.clock)) })
+        let tool = convert::status::tool_with_transitions(tool, &self.clock);
+        Ok(v1::GetToolResponse { tool: Some(tool), prober_suspicion: suspicion(&catalog) })
     }
 
     pub(super) fn list(&self, request: &v1::ListToolsRequest) -> Result<v1::ListToolsResponse, Refusal> {
@@ -81,7 +82,8 @@ impl ToolService {
             tools.push(tool);
         }
         let (epoch, revision) = (catalog.epoch.to_string(), catalog.revision);
-        Ok(v1::ListToolsResponse { tools, next_page_token, epoch, revision })
+        let prober_suspicion = suspicion(&catalog);
+        Ok(v1::ListToolsResponse { tools, next_page_token, epoch, revision, prober_suspicion })
     }
 
     pub(super) fn namespaces(
@@ -153,6 +155,11 @@ impl ToolService {
             collisions: collisions.collect(),
         })
     }
+}
+
+/// Why the prober suspects itself, if it does.
+fn suspicion(catalog: &Catalog) -> String {
+    catalog.prober_suspicion.as_ref().map(|suspicion| suspicion.text.to_string()).unwrap_or_default()
 }
 
 /// The registry as an agent may know it. It may have a policy in each namespace.
