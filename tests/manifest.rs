@@ -92,6 +92,17 @@ async fn register(server: &Server, name: &str, owner: &str, force: bool) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn thresholds_are_declared_and_no_declared_tool_goes_by_itself() {
+    let text = "tools:\n- {name: t, probes: [{report: {}}], success_threshold: 2, failure_threshold: 3, unregister_after: 1m}\n";
+    let file = File::new(text);
+    let server = start(&file.path).await;
+    let spec = list(&server).await.remove("t").unwrap().spec.unwrap();
+    assert_eq!((spec.success_threshold, spec.failure_threshold), (2, 3));
+    assert_eq!(spec.unregister_after.unwrap().seconds, 60);
+    until_warned(&server, 0, &["unregister_after is ignored", "default/t"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_followed_and_others_tools_are_left_alone() {
     let file = File::new(&manifest(&[("changed", "one"), ("kept", "one"), ("removed", "one")]));
     let mut server = start(&file.path).await;

@@ -96,10 +96,20 @@ async fn tools_are_listed_shown_and_probed() {
     assert_eq!(desk.run("tools probe search").await.code, 0);
     let json = desk.json("tools probe search").await;
     assert_eq!(json["results"][0]["outcome"], "PROBE_OUTCOME_PASS");
+    assert_eq!(json["results"][0]["sent"], format!("GET {}", desk.target.url("/")));
     desk.target.set(Answer::Status(403));
     let failed = desk.run("tools probe search").await;
     assert_eq!(failed.code, 1);
     assert!(failed.stdout.contains("NO"), "{failed:?}");
+    let sent = format!("GET {}", desk.target.url("/"));
+    for words in ["SENT", &sent, &desk.target.address(), "verdict: UNAVAILABLE: HTTP_STATUS: "] {
+        assert!(failed.stdout.contains(words), "{words}: {failed:?}");
+    }
+    let shown = desk.run("tools get search").await;
+    let turns: Vec<&str> = shown.stdout.lines().skip_while(|line| !line.starts_with("TURNED")).collect();
+    let cells = |line: &str| line.split_whitespace().skip(1).take(4).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(cells(turns[1]), ["AVAILABLE", "UNAVAILABLE", "http", "HTTP_STATUS"], "the newest first");
+    assert_eq!(cells(turns[2]), ["PENDING", "AVAILABLE", "http", "PROBE_PASSED"]);
     assert!(desk.run("tools probe clock").await.error().contains("has no probes"));
 
     let all = desk.run("tools list --all").await;
