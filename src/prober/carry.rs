@@ -27,8 +27,12 @@ use crate::core::{
 
 /// The setting that permits probes that verify no certificate.
 pub const INSECURE_SETTING: &str = "TOOLPULSE_PROBE_INSECURE_TLS";
-/// Shorter texts are not looked for in messages: they would be found by chance.
-const MIN_SCRUBBED: usize = 4;
+/// Shorter texts are not looked for in messages: they would be found by chance, as `json` or `http`.
+const MIN_SCRUBBED: usize = 6;
+/// The start of a longer text is looked for as well, from this length on: messages quote a part of what is long.
+const MIN_START: usize = 16;
+/// The same at the end of a message that was cut.
+const MIN_CUT: usize = 4;
 
 /// What the operator lets probes carry. Copies are cheap.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +75,7 @@ impl Rules {
             }
             let Some(tls) = probe.kind.tls() else { continue };
             if let Some(ca) = &tls.ca
-                && let Err(why) = self.roots(ca).await
+                && let Err(why) = self.roots(ca, &audience).await
             {
                 unusable(format!("{field}.tls.ca_ref"), why);
             }
@@ -91,9 +95,11 @@ impl Rules {
         Ok(secret)
     }
 
-    async fn roots(&self, ca: &SecretName) -> Result<RootCertStore, String> {
+    /// Whom to trust for a host. That has a rule too: else an owner could have a secret told to whoever holds the key of
+    /// some authority that was mounted for another host.
+    async fn roots(&self, ca: &SecretName, audience: &Audience) -> Result<RootCertStore, String> {
         let mut roots = RootCertStore::empty();
-        for cert in self.certificates(ca).await? {
+        for cert in self.certificates(ca, Some(audience)).await? {
             roots
                 .add(cert)
                 .map_err(|_| format!("secret '{ca}' holds a certificate that can't be trusted"))?;
@@ -101,8 +107,12 @@ impl Rules {
         Ok(roots)
     }
 
-    async fn certificates(&self, name: &SecretName) -> Result<Vec<CertificateDer<'static>>, String> {
-        let pem = self.secrets.get(name, None).await?;
+    async fn certificates(
+        &self,
+        name: &SecretName,
+        audience: Option<&Audience>,
+    ) -> Result<Vec<CertificateDer<'static>>, String> {
+        let pem = self.secrets.get(name, audience).await?;
         // The parser's errors may quote the content.
         let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
         match certs {
@@ -119,7 +129,8 @@ impl Rules {
         let key = self.secrets.get(&client.key, Some(audience)).await?;
         let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
             .map_err(|_| format!("secret '{}' holds no private key in PEM", client.key))?;
-        Ok((self.certificates(&client.cert).await?, key))
+        // It is of no use without its key, and no secret.
+        Ok((self.certificates(&client.cert, None).await?, key))
     }
 }
 
@@ -183,7 +194,7 @@ pub(super) async fn tls_config(
         return Err(Failure::new(ErrorClass::Blocked, text));
     }
     let roots = match &tls.ca {
-        Some(ca) => Arc::new(rules.roots(ca).await.map_err(failed)?),
+        Some(ca) => Arc::new(rules.roots(ca, audience).await.map_err(failed)?),
         None => Arc::clone(public),
     };
     let provider = Arc::new(ring::default_provider());
@@ -281,14 +292,19 @@ pub(super) fn scrub(message: &str, told: &[Secret]) -> String {
     // The longest first, so that none is taken apart by another.
     texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
     texts.dedup();
+    let was_cut = message.chars().count() >= probe::MAX_MESSAGE;
     let mut message = message.to_owned();
     for text in &texts {
-        message = message.replace(text.as_str(), HIDDEN);
-        // The message may be cut in the middle of it.
-        let cut = (MIN_SCRUBBED..text.len()).rev().filter(|n| text.is_char_boundary(*n));
-        if let Some(n) = cut.into_iter().find(|n| message.ends_with(&text[..*n])) {
-            message.truncate(message.len() - n);
-            message.push_str(HIDDEN);
+        let starts = |min: usize| {
+            let longest = text.len().min(message.len());
+            (min..=longest).rev().filter(|n| text.is_char_boundary(*n)).map(|n| &text[..n])
+        };
+        let found = starts(MIN_START.min(text.len())).find(|start| message.contains(start));
+        let cut = starts(MIN_CUT).find(|start| was_cut && message.ends_with(start));
+        if let Some(found) = found {
+            message = message.replace(found, HIDDEN);
+        } else if let Some(cut) = cut {
+            message = format!("{}{HIDDEN}", &message[..message.len() - cut.len()]);
         }
     }
     message
@@ -301,15 +317,23 @@ mod tests {
     #[test]
     fn messages_do_not_repeat_what_was_told() {
         let told = |texts: &[&str]| texts.iter().map(|t| Secret::new(*t)).collect::<Vec<_>>();
-        let cases: [(&str, &[&str], &str); 8] = [
+        let long = "0123456789abcdefghij";
+        let quoted = format!("said '{}...'", &long[..17]);
+        let filled = "-".repeat(probe::MAX_MESSAGE - 5);
+        let cut = format!("{filled}abcde");
+        let hidden = format!("{filled}[hidden]");
+        let cases: [(&str, &[&str], &str); 11] = [
             ("bad token abcdef", &["abcdef"], "bad token [hidden]"),
             ("bad token abcdef", &["Bearer abcdef"], "bad token [hidden]"),
-            ("abcdefgh and abcd", &["abcd", "abcdefgh"], "[hidden] and [hidden]"),
-            ("cut in abcde", &["abcdefgh"], "cut in [hidden]"),
-            ("quoted 'a\\'bcd'", &["a'bcd"], "quoted '[hidden]'"),
+            ("abcdefgh and abcdef", &["abcdef", "abcdefgh"], "[hidden] and [hidden]"),
+            (&quoted, &[long], "said '[hidden]...'"),
+            (&cut, &["abcdefgh"], &hidden),
+            ("not cut abcde", &["abcdefgh"], "not cut abcde"),
+            ("quoted 'a\\'bcdef'", &["a'bcdef"], "quoted '[hidden]'"),
             ("as always", &["a", ""], "as always"),
+            ("http status 503", &["http"], "http status 503"),
             ("nothing", &[], "nothing"),
-            ("twice abcd abcd", &["abcd"], "twice [hidden] [hidden]"),
+            ("twice abcdef abcdef", &["abcdef"], "twice [hidden] [hidden]"),
         ];
         for (message, texts, expect) in cases {
             assert_eq!(scrub(message, &told(texts)), expect, "{message}");

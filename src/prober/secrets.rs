@@ -55,7 +55,7 @@ impl Secrets {
         Self { dir: dir.map(Arc::from), reads: Arc::new(Semaphore::new(MAX_READS)) }
     }
 
-    /// What a secret says, if it may be told to an audience; none: to anybody, as certificates are.
+    /// What a secret says, if it may be told to an audience; none: to anybody, as a client's certificate is.
     ///
     /// # Errors
     /// Why it can't be used. A secret that is not there and one that is not for this audience look alike.

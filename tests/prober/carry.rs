@@ -96,7 +96,7 @@ async fn echo(length: usize) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
 
 #[tokio::test]
 async fn a_request_with_everything() {
-    let (target, mut seen) = echo(5).await;
+    let (target, mut seen) = echo(7).await;
     let mounted = Mounted::new(&[
         ("token", &format!("{CANARY}-token\n")),
         ("token.hosts", "http://127.0.0.1"),
@@ -104,7 +104,7 @@ async fn a_request_with_everything() {
         ("key.hosts", &format!("http://127.0.0.1:{}", target.port())),
     ]);
     let probe = HttpProbe {
-        method: Method::Post(Secret::new("ping!")),
+        method: Method::Post(Secret::new("ping it")),
         headers: vec![
             header("accept", literal("text/plain")),
             header("authorization", HeaderValue::Bearer(name("token"))),
@@ -119,9 +119,9 @@ async fn a_request_with_everything() {
         seen.recv().await.unwrap(),
         format!(
             "POST /a?q={CANARY} HTTP/1.1\r\nhost: {target}\r\nuser-agent: toolpulse-probe/{version}\r\n\
-             accept: text/plain\r\nconnection: close\r\ncontent-length: 5\r\ncontent-type: application/json\r\n\
+             accept: text/plain\r\nconnection: close\r\ncontent-length: 7\r\ncontent-type: application/json\r\n\
              authorization: Bearer {CANARY}-token\r\nx-api-key: {CANARY}-key\r\nx-literal: {CANARY}-literal\r\n\
-             \r\nping!"
+             \r\nping it"
         )
     );
     assert!(shown(&run).starts_with("NO PROBE_SAID_NO: you said "), "{}", shown(&run));
@@ -226,7 +226,11 @@ async fn tls_by_reference() {
     let key = include_str!("tls/client.key");
     let mounted = Mounted::new(&[
         ("ca", targets::ZOO_ROOT),
+        ("ca.hosts", "127.0.0.1"),
+        ("other-ca", targets::ZOO_ROOT),
+        ("other-ca.hosts", "other.example"),
         ("nothing", "no certificate"),
+        ("nothing.hosts", "127.0.0.1"),
         ("client.crt", include_str!("tls/client.pem")),
         ("client.key", key),
         ("client.key.hosts", "127.0.0.1"),
@@ -257,12 +261,11 @@ async fn tls_by_reference() {
         ErrorClass::Secret,
         "secret 'nothing' holds no certificates in PEM",
     );
-    let absent = Tls { ca: Some(name("absent")), ..Tls::default() };
-    assert_error(
-        &run(target, absent).await,
-        ErrorClass::Secret,
-        "secret 'absent' is not in TOOLPULSE_SECRETS_DIR",
-    );
+    for ca in ["absent", "other-ca"] {
+        let text = format!("secret '{ca}' is not for 127.0.0.1 port {}: ", target.port());
+        let run = run(target, Tls { ca: Some(name(ca)), ..Tls::default() }).await;
+        assert_error(&run, ErrorClass::Secret, &text);
+    }
 
     assert_eq!(shown(&run(asking, with("client.key")).await), "PASS");
     assert_eq!(certified.recv().await, Some(true));
@@ -299,7 +302,12 @@ async fn any_certificate_is_taken_only_where_the_operator_permits_it() {
 
 #[tokio::test]
 async fn what_can_not_be_used_is_told_at_registration() {
-    let mounted = Mounted::new(&[("token", "t"), ("token.hosts", "api.example"), ("ca", targets::ZOO_ROOT)]);
+    let mounted = Mounted::new(&[
+        ("token", "t"),
+        ("token.hosts", "api.example"),
+        ("ca", targets::ZOO_ROOT),
+        ("ca.hosts", "127.0.0.1"),
+    ]);
     let target: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let tls = Tls {
         ca: Some(name("ca")),
