@@ -14,7 +14,8 @@ const ROOTS: [&str; 6] = [
 ];
 
 /// Messages that may hold a credential.
-const HIDDEN: [&str; 3] = ["toolpulse.v1.HttpProbe", "toolpulse.v1.ProbeHeader", "toolpulse.v1.ProbeBody"];
+const HIDDEN: [&str; 4] =
+    ["toolpulse.v1.HttpProbe", "toolpulse.v1.McpProbe", "toolpulse.v1.ProbeHeader", "toolpulse.v1.ProbeBody"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script things through the environment")]
 fn main() -> Result<(), Box<dyn Error>> {

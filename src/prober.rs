@@ -7,6 +7,7 @@ mod dial;
 pub mod egress;
 pub mod grpc;
 pub mod http;
+pub mod mcp;
 pub mod secrets;
 mod tcp;
 
@@ -28,7 +29,7 @@ const USER_AGENT: &str = concat!("toolpulse-probe/", env!("CARGO_PKG_VERSION"));
 
 /// Runs probes. Copies are cheap and share one egress policy and one cap on lookups.
 #[derive(Clone, Debug)]
-pub struct Prober(Arc<Dialer>);
+pub struct Prober(Arc<Dialer>, Arc<mcp::Exchanges>);
 
 /// Answers a name with addresses; may block.
 pub type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
@@ -74,7 +75,7 @@ impl Prober {
 
     /// A prober of these parts.
     pub fn of(parts: Parts) -> Self {
-        Self(Arc::new(Dialer::new(parts)))
+        Self(Arc::new(Dialer::new(parts)), Arc::default())
     }
 
     /// The guard that every run goes through.
@@ -84,7 +85,8 @@ impl Prober {
 
     /// One run, in at most `timeout` for the lookup, the connection, TLS and the answer together. It never panics.
     ///
-    /// Nothing is spawned but the lookup, so dropping the future closes the socket with it.
+    /// Nothing is spawned but the lookup, so dropping the future closes the socket with it; an MCP server is told that its
+    /// session is over first, in at most twice `mcp::LINGER`.
     pub async fn run(&self, kind: &ProbeKind, timeout: Duration) -> Run {
         let start = Instant::now();
         let mut progress = Progress {
@@ -110,6 +112,7 @@ impl Prober {
             ProbeKind::Http(probe) => http::run(&self.0, probe, progress).await,
             ProbeKind::Grpc(probe) => grpc::run(&self.0, probe, progress).await,
             ProbeKind::Tcp(probe) => tcp::run(&self.0, probe, progress).await,
+            ProbeKind::Mcp(probe) => mcp::run(&self.0, &self.1, probe, progress).await,
             ProbeKind::Report => Err(Failure::new(ErrorClass::Protocol, "a report probe is not run")),
         };
         asked.unwrap_or_else(|failure| Outcome::error(failure.class, &failure.message))
@@ -143,6 +146,8 @@ enum Stage {
     Connecting,
     Handshaking,
     Answering,
+    Initializing,
+    Pinging,
 }
 
 impl Stage {
@@ -152,6 +157,8 @@ impl Stage {
             Self::Connecting => "not connected",
             Self::Handshaking => "connected, and the TLS handshake did not end",
             Self::Answering => "connected, and the answer did not end",
+            Self::Initializing => "connected, and initialize was not answered",
+            Self::Pinging => "initialized, and ping was not answered",
         }
     }
 }

@@ -174,6 +174,15 @@ fn probe(p: &ProbeSpec) -> Value {
             }),
         ),
         Some(Kind::Tcp(t)) => ("tcp", json!({"address": t.address})),
+        Some(Kind::Mcp(m)) => (
+            "mcp",
+            json!({
+                "url": m.url,
+                "expected_statuses": m.expected_statuses,
+                "tls": tls(&m.tls),
+                "headers": m.headers.iter().map(header).collect::<Vec<_>>(),
+            }),
+        ),
         Some(Kind::Report(_)) => ("report", json!({})),
         None => return json!({"name": p.name}),
     };

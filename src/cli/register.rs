@@ -21,7 +21,10 @@ use super::{
 use crate::{
     config::{self, ClientSettings},
     manifest::{Defaults, MAX_BYTES},
-    proto::v1::{RegisterResult, RegisterToolResult, RegisterToolsRequest, ToolSpec},
+    proto::v1::{
+        McpProbe, ProbeSpec, RegisterResult, RegisterToolResult, RegisterToolsRequest, ToolSpec,
+        probe_spec::Kind,
+    },
 };
 
 /// Tools in one request: the most it may hold.
@@ -46,6 +49,9 @@ pub struct RegisterArgs {
     /// Who registers; else the file's owner
     #[arg(long)]
     pub owner: Option<String>,
+    /// Give each tool without a probe one that asks this MCP server (Streamable HTTP)
+    #[arg(long, value_name = "URL")]
+    pub mcp: Option<String>,
     /// Only judge, change nothing
     #[arg(long)]
     pub validate_only: bool,
@@ -74,6 +80,9 @@ pub(super) async fn run(args: RegisterArgs, settings: &ClientSettings) -> Result
     let mut given = Vec::new();
     for file in &args.files {
         given.extend(read(file, args.owner.as_deref(), settings)?);
+    }
+    if let Some(url) = &args.mcp {
+        probe(given.iter_mut().map(|(_, _, spec)| spec), url);
     }
     let batches = if args.all_or_nothing { whole(given)? } else { split(given) };
     let mut client = client::tools(settings).await?;
@@ -129,6 +138,14 @@ pub(super) fn read(
     let manifest = definitions::parse(&name, &text, defaults).map_err(Failure::Failed)?;
     let owner = owner.map_or(manifest.owner, str::to_owned);
     Ok(manifest.tools.into_iter().map(|(namespace, spec)| (namespace, owner.clone(), spec)).collect())
+}
+
+/// Adds an MCP probe where there is none.
+fn probe<'a>(tools: impl Iterator<Item = &'a mut ToolSpec>, url: &str) {
+    for tool in tools.filter(|tool| tool.probes.is_empty()) {
+        let kind = Kind::Mcp(McpProbe { url: url.to_owned(), ..McpProbe::default() });
+        tool.probes.push(ProbeSpec { kind: Some(kind), ..ProbeSpec::default() });
+    }
 }
 
 /// One request, or an error where that can't be.
@@ -254,6 +271,19 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(row("default", &created), ["default", "a", "CREATED", "7", "PENDING", ""]);
+    }
+
+    #[test]
+    fn the_flag_probes_only_what_has_no_probe() {
+        let report = ProbeSpec { name: "own".to_owned(), ..ProbeSpec::default() };
+        let mut tools =
+            [ToolSpec::default(), ToolSpec { probes: vec![report.clone()], ..Default::default() }];
+        probe(tools.iter_mut(), "http://h/mcp");
+        let [ProbeSpec { kind: Some(Kind::Mcp(mcp)), .. }] = tools[0].probes.as_slice() else {
+            panic!("{:?}", tools[0].probes)
+        };
+        assert_eq!(mcp.url, "http://h/mcp");
+        assert_eq!(tools[1].probes, [report]);
     }
 
     #[test]

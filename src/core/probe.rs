@@ -33,6 +33,8 @@ pub enum ProbeKind {
     Grpc(GrpcProbe),
     /// One TCP connection.
     Tcp(TcpProbe),
+    /// An MCP server's initialize and ping.
+    Mcp(McpProbe),
     /// Nothing: the owner pushes results.
     Report,
 }
@@ -44,6 +46,7 @@ impl ProbeKind {
             Self::Http(_) => "http",
             Self::Grpc(_) => "grpc",
             Self::Tcp(_) => "tcp",
+            Self::Mcp(_) => "mcp",
             Self::Report => "report",
         }
     }
@@ -66,6 +69,11 @@ impl ProbeKind {
                 format!("grpc.health.v1.Health/Check of {whole} to {}", p.target)
             }
             Self::Tcp(p) => format!("a connection to {}", p.address),
+            Self::Mcp(p) => {
+                let scheme = if p.url.https { "https" } else { "http" };
+                let path = p.url.path_and_query.split('?').next().unwrap_or_default();
+                format!("initialize and ping to {scheme}://{}{path}", p.url.endpoint)
+            }
             Self::Report => String::new(),
         }
     }
@@ -76,6 +84,7 @@ impl ProbeKind {
             Self::Http(p) => Some(&p.url.endpoint),
             Self::Grpc(p) => Some(&p.target),
             Self::Tcp(p) => Some(&p.address),
+            Self::Mcp(p) => Some(&p.url.endpoint),
             Self::Report => None,
         }
     }
@@ -85,6 +94,7 @@ impl ProbeKind {
         match self {
             Self::Http(p) => &p.headers,
             Self::Grpc(p) => &p.headers,
+            Self::Mcp(p) => &p.headers,
             Self::Tcp(_) | Self::Report => &[],
         }
     }
@@ -94,6 +104,7 @@ impl ProbeKind {
         match self {
             Self::Http(p) => p.tls.as_ref(),
             Self::Grpc(p) => p.tls.as_ref(),
+            Self::Mcp(p) => p.tls.as_ref(),
             Self::Tcp(_) | Self::Report => None,
         }
     }
@@ -103,6 +114,7 @@ impl ProbeKind {
         match self {
             Self::Http(p) => p.url.https,
             Self::Grpc(p) => p.tls.is_some(),
+            Self::Mcp(p) => p.url.https,
             Self::Tcp(_) | Self::Report => false,
         }
     }
@@ -201,6 +213,19 @@ pub struct GrpcProbe {
 pub struct TcpProbe {
     /// Where.
     pub address: HostPort,
+}
+
+/// initialize and ping over MCP's Streamable HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct McpProbe {
+    /// The MCP endpoint.
+    pub url: HttpUrl,
+    /// Further headers of every request, sorted by name; no name twice.
+    pub headers: Vec<Header>,
+    /// Statuses that pass although nothing of MCP comes with them; sorted, none from 200 to 299.
+    pub expected_statuses: Vec<u16>,
+    /// How it speaks TLS, where that is not as always; only with `https`.
+    pub tls: Option<Tls>,
 }
 
 /// Host and port. An IPv6 literal is held without brackets.

@@ -8,7 +8,9 @@ use super::{
     hash::ContentHash,
     labels,
     name::{ToolKey, ToolName, quote},
-    probe::{GrpcProbe, Header, HeaderValue, HttpProbe, Method, ProbeKind, ProbeSpec, TcpProbe, Tls},
+    probe::{
+        GrpcProbe, Header, HeaderValue, HttpProbe, McpProbe, Method, ProbeKind, ProbeSpec, TcpProbe, Tls,
+    },
     schema::{self, Warning},
 };
 
@@ -237,10 +239,7 @@ fn hash_kind(hash: &mut ContentHash, kind: &ProbeKind) {
             };
             hash.text(&url.shown()).number(method);
             for statuses in [expected_statuses, no_statuses] {
-                hash.number(statuses.len() as u128);
-                for status in statuses {
-                    hash.number((*status).into());
-                }
+                hash_statuses(hash, statuses);
             }
             hash_name(hash, tls.as_ref().and_then(|tls| tls.server_name.as_ref()));
             hash_carry(hash, headers, tls.as_ref());
@@ -252,6 +251,12 @@ fn hash_kind(hash: &mut ContentHash, kind: &ProbeKind) {
         }
         ProbeKind::Tcp(TcpProbe { address }) => {
             hash.text(&address.to_string());
+        }
+        ProbeKind::Mcp(McpProbe { url, headers, expected_statuses, tls }) => {
+            hash.text(&url.shown());
+            hash_statuses(hash, expected_statuses);
+            hash_name(hash, tls.as_ref().and_then(|tls| tls.server_name.as_ref()));
+            hash_carry(hash, headers, tls.as_ref());
         }
         ProbeKind::Report => {}
     }
@@ -280,6 +285,13 @@ fn hash_carry(hash: &mut ContentHash, headers: &[Header], tls: Option<&Tls>) {
     }
     if *insecure_skip_verify {
         hash.text("insecure");
+    }
+}
+
+fn hash_statuses(hash: &mut ContentHash, statuses: &[u16]) {
+    hash.number(statuses.len() as u128);
+    for status in statuses {
+        hash.number((*status).into());
     }
 }
 

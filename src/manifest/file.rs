@@ -23,7 +23,8 @@ use crate::{
         yaml::{self, Fault},
     },
     proto::v1::{
-        GrpcProbe, HttpMethod, HttpProbe, ProbeSpec, ReportProbe, TcpProbe, ToolSpec, probe_spec::Kind,
+        GrpcProbe, HttpMethod, HttpProbe, McpProbe, ProbeSpec, ReportProbe, TcpProbe, ToolSpec,
+        probe_spec::Kind,
     },
 };
 
@@ -168,6 +169,7 @@ struct ProbeFields {
     http: Option<HttpForm>,
     grpc: Option<GrpcForm>,
     tcp: Option<TcpForm>,
+    mcp: Option<McpForm>,
     report: Option<ReportForm>,
 }
 
@@ -211,6 +213,17 @@ struct GrpcForm {
 #[serde(deny_unknown_fields, expecting = "a mapping like `{address: HOST:PORT}`")]
 struct TcpForm {
     address: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a mapping like `{url: ...}`")]
+struct McpForm {
+    url: HiddenText,
+    #[serde(default)]
+    expected_statuses: Vec<u32>,
+    tls: Option<TlsForm>,
+    #[serde(default)]
+    headers: Vec<HeaderForm>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -300,30 +313,45 @@ impl TryFrom<ProbeFields> for ProbeForm {
     type Error = &'static str;
 
     fn try_from(fields: ProbeFields) -> Result<Self, Self::Error> {
-        let kind = match (fields.http, fields.grpc, fields.tcp, fields.report) {
-            (Some(http), None, None, None) => Kind::Http(HttpProbe {
-                url: http.url.into(),
-                method: match http.method {
-                    MethodForm::Get => HttpMethod::Unspecified,
-                    MethodForm::Head => HttpMethod::Head,
-                    MethodForm::Post => HttpMethod::Post,
-                }
-                .into(),
-                expected_statuses: http.expected_statuses,
-                no_statuses: http.no_statuses,
-                tls: http.tls.map(tls),
-                headers: http.headers.into_iter().map(header).collect(),
-                body: http.body.map(body),
+        let kinds = [
+            fields.http.map(|http| {
+                Kind::Http(HttpProbe {
+                    url: http.url.into(),
+                    method: match http.method {
+                        MethodForm::Get => HttpMethod::Unspecified,
+                        MethodForm::Head => HttpMethod::Head,
+                        MethodForm::Post => HttpMethod::Post,
+                    }
+                    .into(),
+                    expected_statuses: http.expected_statuses,
+                    no_statuses: http.no_statuses,
+                    tls: http.tls.map(tls),
+                    headers: http.headers.into_iter().map(header).collect(),
+                    body: http.body.map(body),
+                })
             }),
-            (None, Some(grpc), None, None) => Kind::Grpc(GrpcProbe {
-                target: grpc.target,
-                service: grpc.service,
-                tls: grpc.tls.map(tls),
-                headers: grpc.headers.into_iter().map(header).collect(),
+            fields.grpc.map(|grpc| {
+                Kind::Grpc(GrpcProbe {
+                    target: grpc.target,
+                    service: grpc.service,
+                    tls: grpc.tls.map(tls),
+                    headers: grpc.headers.into_iter().map(header).collect(),
+                })
             }),
-            (None, None, Some(tcp), None) => Kind::Tcp(TcpProbe { address: tcp.address }),
-            (None, None, None, Some(ReportForm {})) => Kind::Report(ReportProbe {}),
-            _ => return Err("a probe is exactly one of http, grpc, tcp and report (`report: {}`)"),
+            fields.tcp.map(|tcp| Kind::Tcp(TcpProbe { address: tcp.address })),
+            fields.mcp.map(|mcp| {
+                Kind::Mcp(McpProbe {
+                    url: mcp.url.into(),
+                    expected_statuses: mcp.expected_statuses,
+                    tls: mcp.tls.map(tls),
+                    headers: mcp.headers.into_iter().map(header).collect(),
+                })
+            }),
+            fields.report.map(|ReportForm {}| Kind::Report(ReportProbe {})),
+        ];
+        let mut kinds = kinds.into_iter().flatten();
+        let (Some(kind), None) = (kinds.next(), kinds.next()) else {
+            return Err("a probe is exactly one of http, grpc, tcp, mcp and report (`report: {}`)");
         };
         Ok(Self(ProbeSpec { name: fields.name, kind: Some(kind) }))
     }

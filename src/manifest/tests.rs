@@ -36,6 +36,7 @@ tools:
       - name: shard
         grpc: {target: "search.internal:443", service: search.v1, tls: {server_name: s.internal}}
       - tcp: {address: "search.internal:5432"}
+      - mcp: {url: "http://search.internal/mcp", expected_statuses: [401]}
       - report: {}
     interval: 5s
     timeout: 500ms
@@ -66,8 +67,13 @@ fn the_full_form() {
     assert_eq!(tool.description, "Finds pages.\n");
     assert_eq!(tool.labels["version"], "2");
     let kinds: Vec<_> = tool.probes.iter().map(|p| (p.name.as_str(), p.kind.clone().unwrap())).collect();
-    let [("", Kind::Http(http)), ("shard", Kind::Grpc(grpc)), ("", Kind::Tcp(tcp)), ("", Kind::Report(_))] =
-        kinds.as_slice()
+    let [
+        ("", Kind::Http(http)),
+        ("shard", Kind::Grpc(grpc)),
+        ("", Kind::Tcp(tcp)),
+        ("", Kind::Mcp(mcp)),
+        ("", Kind::Report(_)),
+    ] = kinds.as_slice()
     else {
         panic!("{kinds:?}")
     };
@@ -77,6 +83,7 @@ fn the_full_form() {
     );
     assert_eq!(grpc.tls.as_ref().unwrap().server_name, "s.internal");
     assert_eq!(tcp.address, "search.internal:5432");
+    assert_eq!((mcp.url.as_str(), &*mcp.expected_statuses), ("http://search.internal/mcp", &[401][..]));
     let seconds = [tool.interval, tool.timeout, tool.ttl, tool.grace].map(|d| {
         let d = d.unwrap();
         (d.seconds, d.nanos)
@@ -127,10 +134,15 @@ fn errors_say_the_line() {
         (
             "tools:\n  - name: a\n    probes:\n      - name: x\n",
             "tools.yaml line 4: ",
-            "exactly one of http, grpc, tcp",
+            "exactly one of http, grpc, tcp, mcp",
         ),
         ("tools:\n  - name: a\n    probes:\n      - exec: rm\n", "tools.yaml line 4: ", "exec"),
         ("tools:\n  - name: a\n    probes:\n      - tcp: {}\n", "tools.yaml line 4: ", "address"),
+        (
+            "tools:\n  - name: a\n    probes:\n      - mcp: {url: 'http://h'}\n        report: {}\n",
+            "tools.yaml line 4: ",
+            "exactly one of http, grpc, tcp, mcp",
+        ),
         ("tools:\n  - name: a\n   bad: [\n", "tools.yaml line 3: ", ""),
         (
             "{\"tools\": [{\"name\": \"a\"},\n{\"name\": \"a\"}]}",

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::core::{
     probe::{
-        self, ClientIdentity, ErrorClass, HIDDEN, Header, HostPort, Method, ProbeKind, Secret, SecretName,
-        Tls, fits_header,
+        self, ClientIdentity, ErrorClass, HIDDEN, Header, HostPort, HttpProbe, McpProbe, Method, ProbeKind,
+        Secret, SecretName, Tls, fits_header,
     },
     tool::{SpecWarning, ToolSpec},
 };
@@ -265,12 +265,12 @@ impl ServerCertVerifier for Anybody {
 
 /// What a probe says by itself that may be a credential, besides its headers.
 pub(super) fn said(kind: &ProbeKind) -> Vec<Secret> {
-    let ProbeKind::Http(probe) = kind else { return Vec::new() };
-    let body = match &probe.method {
-        Method::Post(body) => Some(body.clone()),
-        Method::Get | Method::Head => None,
+    let (url, body) = match kind {
+        ProbeKind::Http(HttpProbe { url, method: Method::Post(body), .. }) => (url, Some(body.clone())),
+        ProbeKind::Http(HttpProbe { url, .. }) | ProbeKind::Mcp(McpProbe { url, .. }) => (url, None),
+        ProbeKind::Grpc(_) | ProbeKind::Tcp(_) | ProbeKind::Report => return Vec::new(),
     };
-    let query = probe.url.query();
+    let query = url.query();
     let values = query.into_iter().flat_map(|q| q.split('&')).filter_map(|pair| pair.split_once('='));
     let values = values.map(|(_, value)| Secret::new(value));
     body.into_iter().chain(query.map(Secret::new)).chain(values).collect()

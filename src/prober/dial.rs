@@ -95,7 +95,20 @@ impl Dialer {
         progress: &mut Progress,
     ) -> Result<Box<dyn Stream>, Failure> {
         let Some(tls) = tls else { return Ok(Box::new(self.tcp(target, progress).await?)) };
-        let config = if tls.ca.is_some() || tls.client.is_some() || tls.insecure_skip_verify {
+        let config = self.config(target, tls, alpn).await?;
+        let name = tls.server_name.as_deref().unwrap_or(&target.host);
+        let stream = self.tcp(target, progress).await?;
+        handshake(stream, name, config, progress).await
+    }
+
+    /// How TLS is spoken with `target`.
+    pub(super) async fn config(
+        &self,
+        target: &HostPort,
+        tls: &Tls,
+        alpn: Alpn,
+    ) -> Result<Arc<ClientConfig>, Failure> {
+        Ok(if tls.ca.is_some() || tls.client.is_some() || tls.insecure_skip_verify {
             let audience = carry::audience(target, true, Some(tls));
             Arc::new(carry::tls_config(&self.rules, tls, &audience, &self.roots, alpn.protocol()).await?)
         } else {
@@ -103,10 +116,7 @@ impl Dialer {
                 Alpn::Http1 => Arc::clone(&self.http),
                 Alpn::Http2 => Arc::clone(&self.grpc),
             }
-        };
-        let name = tls.server_name.as_deref().unwrap_or(&target.host);
-        let stream = self.tcp(target, progress).await?;
-        handshake(stream, name, config, progress).await
+        })
     }
 
     /// Connects by TCP.
@@ -172,7 +182,7 @@ impl fmt::Debug for Dialer {
 }
 
 /// Speaks TLS over a connection, and verifies that the peer is `name`.
-async fn handshake(
+pub(super) async fn handshake(
     stream: TcpStream,
     name: &str,
     config: Arc<ClientConfig>,
@@ -237,7 +247,8 @@ async fn first(attempts: &mut Vec<Attempt<'_>>) -> io::Result<(TcpStream, Socket
     .await
 }
 
-async fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+/// Connects to an address that the guard has checked.
+pub(super) async fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
     let stream = TcpStream::connect(address).await?;
     // A closed port in the ephemeral range of this very machine can be connected with itself; nobody listens there.
     if stream.local_addr()? == address {

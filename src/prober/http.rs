@@ -19,9 +19,9 @@ use crate::core::probe::{ErrorClass, HttpProbe, HttpUrl, Method, Outcome, Tls};
 /// Bytes of a body that are read. What a tool says about itself is short; more would be the target's way to our memory.
 pub const MAX_BODY: usize = 16 * 1024;
 /// Bytes of a status line with its headers, and of one read.
-const MAX_HEAD: usize = 16 * 1024;
+pub(super) const MAX_HEAD: usize = 16 * 1024;
 /// Headers of an answer.
-const MAX_HEADERS: usize = 100;
+pub(super) const MAX_HEADERS: usize = 100;
 
 /// Reads the verdict from a complete answer: `body` is empty where there was none.
 ///
@@ -105,7 +105,7 @@ fn request(probe: &HttpProbe, headers: HeaderMap) -> Result<Request<Full<Bytes>>
     Ok(request)
 }
 
-fn host(url: &HttpUrl) -> String {
+pub(super) fn host(url: &HttpUrl) -> String {
     let shown = url.endpoint.to_string();
     let default = if url.https { ":443" } else { ":80" };
     shown.strip_suffix(default).map(str::to_owned).unwrap_or(shown)
@@ -119,7 +119,7 @@ async fn settle(
 ) -> Result<Outcome, Failure> {
     let status = answer.status().as_u16();
     let by_status = judge(status, &[], probe);
-    let body = read(answer.into_body(), status);
+    let body = read(answer.into_body(), status, MAX_BODY);
     if matches!(by_status, Outcome::No(_)) {
         // The target has said no; a body can only say why. Where it hangs or is too long, the status is the reason.
         return Ok(match timeout_at(progress.deadline, body).await {
@@ -130,19 +130,20 @@ async fn settle(
     Ok(judge(status, &body.await?, probe))
 }
 
-async fn read(mut body: Incoming, status: u16) -> Result<Vec<u8>, Failure> {
+/// A whole body of at most `cap` bytes.
+pub(super) async fn read(mut body: Incoming, status: u16, cap: usize) -> Result<Vec<u8>, Failure> {
     let too_long = || {
-        let text = format!("{} with a body of more than {MAX_BODY} bytes", status_text(status));
+        let text = format!("{} with a body of more than {cap} bytes", status_text(status));
         Failure::new(ErrorClass::Oversize, text)
     };
-    if http_body::Body::size_hint(&body).lower() > MAX_BODY as u64 {
+    if http_body::Body::size_hint(&body).lower() > cap as u64 {
         return Err(too_long());
     }
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         // Trailers say nothing about the tool.
         let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
-        if read.len() + data.len() > MAX_BODY {
+        if read.len() + data.len() > cap {
             return Err(too_long());
         }
         read.extend_from_slice(&data);
@@ -165,7 +166,7 @@ fn status_text(status: u16) -> String {
     phrase.map_or_else(|| format!("http status {status}"), |phrase| format!("http status {status} {phrase}"))
 }
 
-fn broken(error: &hyper::Error) -> Failure {
+pub(super) fn broken(error: &hyper::Error) -> Failure {
     if error.is_parse_too_large() {
         let text = format!("the answer's head is over {MAX_HEAD} bytes or {MAX_HEADERS} headers");
         return Failure::new(ErrorClass::Oversize, text);

@@ -128,7 +128,7 @@ pub(crate) fn specs() -> Vec<Row> {
             "a probe without a kind",
             register(ToolSpec { probes: vec![ProbeSpec::default()], ..tool("new") }),
             "tool.probes[0]",
-            &["http, grpc, tcp and report"],
+            &["http, grpc, tcp, mcp and report"],
         ),
         wrong(
             "a probe to a private address",

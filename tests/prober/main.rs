@@ -11,6 +11,7 @@ mod addresses;
 mod carry;
 mod grpc;
 mod http;
+mod mcp;
 mod targets;
 mod zoo;
 

@@ -9,8 +9,8 @@ use toolpulse::{
         name::{Namespace, ToolKey, ToolName},
         policy::{AgentId, Policy, Rules},
         probe::{
-            ClientIdentity, GrpcProbe, Header, HeaderValue, HostPort, HttpProbe, HttpUrl, Method, ProbeKind,
-            ProbeSpec, Secret, SecretName, TcpProbe, Tls,
+            ClientIdentity, GrpcProbe, Header, HeaderValue, HostPort, HttpProbe, HttpUrl, McpProbe, Method,
+            ProbeKind, ProbeSpec, Secret, SecretName, TcpProbe, Tls,
         },
         tool::{GivenWindows, StoredTool, ToolSpec},
     },
@@ -84,10 +84,17 @@ pub(crate) fn full() -> StoredTool {
         headers: vec![header("a", HeaderValue::Literal(Secret::new("")))],
         tls: Some(Tls::default()),
     };
+    let mcp = McpProbe {
+        url: http.url.clone(),
+        headers: vec![header("d", HeaderValue::Bearer(secret("d")))],
+        expected_statuses: vec![401, 405],
+        tls: Some(Tls { server_name: Some("m".to_owned()), ..Tls::default() }),
+    };
     let kinds = [
         ("http", ProbeKind::Http(http)),
         ("grpc", ProbeKind::Grpc(grpc)),
         ("tcp", ProbeKind::Tcp(TcpProbe { address: host("10.0.0.1", 1) })),
+        ("mcp", ProbeKind::Mcp(mcp)),
         ("\u{1f600}", ProbeKind::Report),
     ];
     let spec = ToolSpec {

@@ -97,6 +97,7 @@ fn target(probe: &crate::proto::v1::ProbeSpec) -> (String, String) {
         Some(Kind::Grpc(grpc)) if grpc.service.is_empty() => ("grpc", grpc.target.clone()),
         Some(Kind::Grpc(grpc)) => ("grpc", format!("{} {}", grpc.target, grpc.service)),
         Some(Kind::Tcp(tcp)) => ("tcp", tcp.address.clone()),
+        Some(Kind::Mcp(mcp)) => ("mcp", mcp.url.clone()),
         Some(Kind::Report(_)) => ("report", String::new()),
         None => ("", String::new()),
     };

@@ -17,6 +17,10 @@ fn http() -> HttpProbe {
     HttpProbe::get(url)
 }
 
+fn mcp() -> McpProbe {
+    McpProbe { url: http().url, headers: vec![], expected_statuses: vec![], tls: None }
+}
+
 fn grpc() -> GrpcProbe {
     GrpcProbe {
         target: HostPort { host: "h".to_owned(), port: 80 },
@@ -144,6 +148,7 @@ fn everything_else_makes_a_difference() {
     let second = Some(Duration::from_secs(1));
     let named = || Some(Tls { server_name: Some("n".to_owned()), ..Tls::default() });
     let http = |probe| probed([ProbeKind::Http(probe)]);
+    let mcp = |probe| probed([ProbeKind::Mcp(probe)]);
     let grpc_of = |probe| probed([ProbeKind::Grpc(probe)]);
     let none = GivenWindows::default();
     let https = |tls| http(HttpProbe { tls: Some(tls), ..self::http() });
@@ -199,6 +204,10 @@ fn everything_else_makes_a_difference() {
         https(Tls { client: Some(ClientIdentity { cert: secret("t"), key: secret("s") }), ..Tls::default() }),
         https(Tls { insecure_skip_verify: true, ..Tls::default() }),
         probed([ProbeKind::Tcp(TcpProbe { address: grpc().target })]),
+        mcp(self::mcp()),
+        mcp(McpProbe { expected_statuses: vec![401], ..self::mcp() }),
+        mcp(McpProbe { tls: named(), ..self::mcp() }),
+        mcp(McpProbe { headers: vec![header("a", literal())], ..self::mcp() }),
         probed([ProbeKind::Report, ProbeKind::Grpc(grpc())]),
         probed([ProbeKind::Grpc(grpc()), ProbeKind::Report]),
     ];

@@ -55,6 +55,16 @@ pub(super) const DENIED_IN_GRPC: [(&str, &str); 3] = [
     ("accept", "is the protocol's own"),
 ];
 
+/// MCP's own, besides.
+pub(super) const DENIED_IN_MCP: [(&str, &str); 6] = [
+    ("content-type", "is the protocol's own"),
+    ("accept", "is the protocol's own"),
+    ("mcp-session-id", "is the protocol's own"),
+    ("mcp-protocol-version", "is the protocol's own"),
+    ("mcp-method", "is the protocol's own"),
+    ("last-event-id", "is the protocol's own"),
+];
+
 /// Parses headers: sorted by name, so that equal probes are equal. `denied` are the protocol's own, besides those of all.
 pub(super) fn headers(
     faults: &mut Faults,
@@ -106,7 +116,7 @@ fn name(faults: &mut Faults, at: &str, pb: &v1::ProbeHeader, denied: &[(&str, &s
         faults.add(format!("{at}.name"), format!("{} can't be set: it {why}", quote(&name)));
         return None;
     }
-    if name.ends_with("-bin") && !denied.is_empty() {
+    if name.ends_with("-bin") && denied == DENIED_IN_GRPC {
         faults.add(
             format!("{at}.name"),
             format!("{} is binary metadata, which a probe does not send", quote(&name)),

@@ -4,17 +4,15 @@ use std::fmt;
 
 use crate::{
     core::probe::{HIDDEN, shown_url},
-    proto::v1::{HttpProbe, ProbeBody, ProbeHeader, probe_body, probe_header},
+    proto::v1::{HttpProbe, McpProbe, ProbeBody, ProbeHeader, probe_body, probe_header},
 };
 
 impl fmt::Debug for HttpProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Every field by name: a new one must be thought of here.
         let Self { url, method, expected_statuses, no_statuses, tls, headers, body } = self;
-        // User info is refused, and until then it is a password.
-        let url = if url.contains('@') { HIDDEN.to_owned() } else { shown_url(url) };
         f.debug_struct("HttpProbe")
-            .field("url", &url)
+            .field("url", &shown(url))
             .field("method", method)
             .field("expected_statuses", expected_statuses)
             .field("no_statuses", no_statuses)
@@ -23,6 +21,23 @@ impl fmt::Debug for HttpProbe {
             .field("body", body)
             .finish()
     }
+}
+
+impl fmt::Debug for McpProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, expected_statuses, tls, headers } = self;
+        f.debug_struct("McpProbe")
+            .field("url", &shown(url))
+            .field("expected_statuses", expected_statuses)
+            .field("tls", tls)
+            .field("headers", headers)
+            .finish()
+    }
+}
+
+/// User info is refused, and until then it is a password.
+fn shown(url: &str) -> String {
+    if url.contains('@') { HIDDEN.to_owned() } else { shown_url(url) }
 }
 
 impl fmt::Debug for ProbeHeader {

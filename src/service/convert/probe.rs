@@ -6,7 +6,9 @@ use super::{Faults, carry, scalar, target};
 use crate::{
     core::{
         name::quote,
-        probe::{GrpcProbe, HttpProbe, Method, ProbeKind, ProbeSpec, Secret, TcpProbe, Tls},
+        probe::{
+            GrpcProbe, HttpProbe, HttpUrl, McpProbe, Method, ProbeKind, ProbeSpec, Secret, TcpProbe, Tls,
+        },
         refusal::Fault,
     },
     proto::v1::{self, probe_spec::Kind},
@@ -76,6 +78,7 @@ fn label(kind: &Kind) -> &'static str {
         Kind::Http(_) => "http",
         Kind::Grpc(_) => "grpc",
         Kind::Tcp(_) => "tcp",
+        Kind::Mcp(_) => "mcp",
         Kind::Report(_) => "report",
     }
 }
@@ -83,7 +86,7 @@ fn label(kind: &Kind) -> &'static str {
 fn kind(faults: &mut Faults, at: &str, given: Option<Kind>) -> Option<ProbeKind> {
     match given {
         None => {
-            faults.add(at, "has no kind; set one of http, grpc, tcp and report");
+            faults.add(at, "has no kind; set one of http, grpc, tcp, mcp and report");
             None
         }
         Some(Kind::Http(pb)) => http(faults, &format!("{at}.http"), pb).map(ProbeKind::Http),
@@ -93,6 +96,7 @@ fn kind(faults: &mut Faults, at: &str, given: Option<Kind>) -> Option<ProbeKind>
                 faults.keep(at_field(target::host_port(&pb.address), &format!("{at}.tcp.address")))?;
             Some(ProbeKind::Tcp(TcpProbe { address }))
         }
+        Some(Kind::Mcp(pb)) => mcp(faults, &format!("{at}.mcp"), pb).map(ProbeKind::Mcp),
         Some(Kind::Report(_)) => Some(ProbeKind::Report),
     }
 }
@@ -108,15 +112,33 @@ fn http(faults: &mut Faults, at: &str, pb: v1::HttpProbe) -> Option<HttpProbe> {
         let both = both.join(", ");
         faults.add(format!("{at}.no_statuses"), format!("{both} can't be both expected and a no"));
     }
-    if pb.tls.is_some() && url.as_ref().is_some_and(|url| !url.https) {
-        faults.add(format!("{at}.tls"), "is for https:// only; leave it out or change the url");
-    }
     let headers = carry::headers(faults, at, pb.headers, &[]);
-    // Settings that change nothing are as good as none.
-    let tls = pb.tls.map(|tls| carry::tls(faults, at, tls)).filter(|tls| *tls != Tls::default());
+    let tls = url_tls(faults, at, url.as_ref(), pb.tls);
     carry::insecure(faults, at, &headers, tls.as_ref());
     let method = method.and_then(|method| http_method(faults, at, method, pb.body));
     Some(HttpProbe { url: url?, method: method?, headers, expected_statuses, no_statuses, tls })
+}
+
+/// TLS settings beside a URL.
+fn url_tls(faults: &mut Faults, at: &str, url: Option<&HttpUrl>, given: Option<v1::ProbeTls>) -> Option<Tls> {
+    if given.is_some() && url.is_some_and(|url| !url.https) {
+        faults.add(format!("{at}.tls"), "is for https:// only; leave it out or change the url");
+    }
+    // Settings that change nothing are as good as none.
+    given.map(|tls| carry::tls(faults, at, tls)).filter(|tls| *tls != Tls::default())
+}
+
+fn mcp(faults: &mut Faults, at: &str, pb: v1::McpProbe) -> Option<McpProbe> {
+    let url = faults.keep(at_field(target::http_url(&pb.url), &format!("{at}.url")));
+    let field = format!("{at}.expected_statuses");
+    let expected_statuses = statuses(faults, &field, pb.expected_statuses);
+    if expected_statuses.iter().any(|status| (200..=299).contains(status)) {
+        faults.add(field, "200 to 299 can't be listed: with them an answer of MCP has to come");
+    }
+    let headers = carry::headers(faults, at, pb.headers, &carry::DENIED_IN_MCP);
+    let tls = url_tls(faults, at, url.as_ref(), pb.tls);
+    carry::insecure(faults, at, &headers, tls.as_ref());
+    Some(McpProbe { url: url?, headers, expected_statuses, tls })
 }
 
 fn http_method(
@@ -206,6 +228,12 @@ pub(super) fn to_proto(probe: &ProbeSpec) -> v1::ProbeSpec {
             headers: carry::headers_to_proto(&p.headers),
         }),
         ProbeKind::Tcp(p) => Kind::Tcp(v1::TcpProbe { address: p.address.to_string() }),
+        ProbeKind::Mcp(p) => Kind::Mcp(v1::McpProbe {
+            url: p.url.shown(),
+            expected_statuses: wide(&p.expected_statuses),
+            tls: p.tls.as_ref().map(carry::tls_to_proto),
+            headers: carry::headers_to_proto(&p.headers),
+        }),
         ProbeKind::Report => Kind::Report(v1::ReportProbe {}),
     };
     v1::ProbeSpec { name: probe.name.to_string(), kind: Some(kind) }

@@ -45,6 +45,10 @@ fn labels(pairs: &[(&str, &str)]) -> v1::ToolSpec {
     v1::ToolSpec { labels, ..spec() }
 }
 
+fn mcp(mcp: v1::McpProbe) -> v1::ToolSpec {
+    probed(vec![probe("", Kind::Mcp(mcp))])
+}
+
 fn tls(server_name: &str) -> Option<v1::ProbeTls> {
     Some(v1::ProbeTls { server_name: server_name.to_owned(), ..Default::default() })
 }
@@ -122,7 +126,7 @@ fn each_fault_is_told_with_its_field() {
         (
             probed(vec![v1::ProbeSpec::default()]),
             "probes[0]",
-            "has no kind; set one of http, grpc, tcp and report",
+            "has no kind; set one of http, grpc, tcp, mcp and report",
         ),
         (probed(vec![report("a b")]), "probes[0].name", "name 'a b' must be 1 to 63 characters"),
         (probed(vec![report(&"a".repeat(64))]), "probes[0].name", "name 'aaa"),
@@ -201,6 +205,42 @@ fn each_fault_is_told_with_its_field() {
             probed(vec![report(""), probe("", Kind::Tcp(v1::TcpProbe { address: "h:0".to_owned() }))]),
             "probes[1].tcp.address",
             "'h:0': port '0' is not a number from 1 to 65535",
+        ),
+        (mcp(v1::McpProbe::default()), "probes[0].mcp.url", "is empty"),
+        (
+            mcp(v1::McpProbe {
+                expected_statuses: vec![200, 401],
+                url: "http://h".to_owned(),
+                ..Default::default()
+            }),
+            "probes[0].mcp.expected_statuses",
+            "200 to 299 can't be listed",
+        ),
+        (
+            mcp(v1::McpProbe {
+                expected_statuses: vec![401, 99],
+                url: "http://h".to_owned(),
+                ..Default::default()
+            }),
+            "probes[0].mcp.expected_statuses",
+            "99 is not a status from 100 to 599",
+        ),
+        (
+            mcp(v1::McpProbe { tls: tls(""), url: "http://h".to_owned(), ..Default::default() }),
+            "probes[0].mcp.tls",
+            "is for https:// only",
+        ),
+        (
+            mcp(v1::McpProbe {
+                url: "http://h".to_owned(),
+                headers: vec![v1::ProbeHeader {
+                    name: "Mcp-Session-Id".to_owned(),
+                    content: Some(Content::Value("1".to_owned())),
+                }],
+                ..Default::default()
+            }),
+            "probes[0].mcp.headers[0].name",
+            "'mcp-session-id' can't be set: it is the protocol's own",
         ),
         (v1::ToolSpec { interval: seconds(0), ..spec() }, "interval", "must be positive"),
         (
@@ -408,6 +448,13 @@ fn probe_kind() -> impl Strategy<Value = Kind> {
             |(target, service, tls, headers)| Kind::Grpc(v1::GrpcProbe { target, service, tls, headers })
         ),
         target().prop_map(|address| Kind::Tcp(v1::TcpProbe { address })),
+        (target(), vec(300_u32..600, 0..5), tls_given("[a-z]{1,8}\\.example"), headers_given()).prop_map(
+            |(target, expected_statuses, tls, headers)| {
+                let scheme = if tls.is_some() { "https" } else { "http" };
+                let url = format!("{scheme}://{target}/mcp?a=b");
+                Kind::Mcp(v1::McpProbe { url, expected_statuses, tls, headers })
+            }
+        ),
         Just(Kind::Report(v1::ReportProbe {})),
     ]
 }
@@ -458,6 +505,7 @@ fn normal(mut pb: v1::ToolSpec) -> v1::ToolSpec {
         let headers = match &mut probe.kind {
             Some(Kind::Http(http)) => &mut http.headers,
             Some(Kind::Grpc(grpc)) => &mut grpc.headers,
+            Some(Kind::Mcp(mcp)) => &mut mcp.headers,
             _ => continue,
         };
         for header in headers {
@@ -475,6 +523,11 @@ fn normal(mut pb: v1::ToolSpec) -> v1::ToolSpec {
                 statuses.sort_unstable();
                 statuses.dedup();
             }
+        }
+        if let Some(Kind::Mcp(mcp)) = &mut probe.kind {
+            mcp.url = shown_url(&mcp.url);
+            mcp.expected_statuses.sort_unstable();
+            mcp.expected_statuses.dedup();
         }
     }
     pb
@@ -527,6 +580,11 @@ fn anything() -> impl Strategy<Value = v1::ToolSpec> {
                         .then(|| v1::ProbeBody { content: Some(Text(headers[0].name.clone())) }),
                 }
             )),
+        (text(), vec(any::<u32>(), 0..40), tls.clone(), headers.clone()).prop_map(
+            |(url, expected_statuses, tls, headers)| {
+                Kind::Mcp(v1::McpProbe { url, expected_statuses, tls, headers })
+            }
+        ),
         (text(), text(), tls, headers).prop_map(|(target, service, tls, headers)| Kind::Grpc(
             v1::GrpcProbe { target, service, tls, headers }
         )),
