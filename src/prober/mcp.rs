@@ -149,6 +149,9 @@ struct Exchange {
 impl Exchange {
     /// Everything, from initialize to the end of the session. The receiver's end is the end of the run.
     async fn run(mut self, say: mpsc::Sender<Said>, goodbyes: Arc<Semaphore>, late: Arc<Semaphore>) {
+        if say.is_closed() {
+            return;
+        }
         let opened = {
             let message = initialize();
             let mut opening = pin!(self.post(&message, &[]));
