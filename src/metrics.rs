@@ -1,15 +1,18 @@
 //! What is counted, for Prometheus. A value that is passed around; a tool's name is never a label.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Timers have milliseconds; from 3 s on probes are so late that windows may be stretched.
+const LATENESS_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 3.0, 10.0, 30.0];
 
 /// The counts of one server. Copies are one.
 #[derive(Clone)]
@@ -26,6 +29,12 @@ struct Inner {
     watch_encodings: Counter,
     prober_overloaded: Gauge,
     prober_suspect: Gauge,
+    probe_lateness: Family<LaneLabels, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    lane: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,6 +81,11 @@ impl Metrics {
         registry.register("prober_overloaded", help, prober_overloaded.clone());
         let help = "1 while so much stopped answering at once that the prober suspects its own network";
         registry.register("prober_suspect", help, prober_suspect.clone());
+        let probe_lateness: Family<LaneLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(LATENESS_SECONDS));
+        let help = "How long after they were due probes started, by the lane they waited in";
+        let seconds = prometheus_client::registry::Unit::Seconds;
+        registry.register_with_unit("probe_lateness", help, seconds, probe_lateness.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The running version", version);
         let metrics = Self {
@@ -84,6 +98,7 @@ impl Metrics {
                 watch_encodings,
                 prober_overloaded,
                 prober_suspect,
+                probe_lateness,
             }),
         };
         metrics.set_tools(0, 0, 0);
@@ -112,6 +127,11 @@ impl Metrics {
     /// One probe run of this kind ended so.
     pub fn probe_result(&self, kind: &'static str, outcome: &'static str) {
         self.inner.probe_results.get_or_create(&ProbeLabels { kind, outcome }).inc();
+    }
+
+    /// A probe run started, so long after it was due.
+    pub fn probe_lateness(&self, lane: &'static str, lateness: Duration) {
+        self.inner.probe_lateness.get_or_create(&LaneLabels { lane }).observe(lateness.as_secs_f64());
     }
 
     /// One call ended. `method` must come from a fixed set: clients choose what they call.
@@ -167,6 +187,7 @@ mod tests {
         metrics.set_tools(3, 2, 1);
         metrics.probe_result("http", "pass");
         metrics.probe_result("http", "pass");
+        metrics.probe_lateness("live", Duration::from_millis(30));
         metrics.rpc(&Arc::new("a.B/C".into()), "OK");
         let open = metrics.watcher();
         let closed = metrics.watcher();
@@ -179,6 +200,8 @@ mod tests {
             "toolpulse_tools{verdict=\"pending\"} 1",
             "toolpulse_probe_results_total{kind=\"http\",outcome=\"pass\"} 2",
             "toolpulse_rpcs_total{method=\"a.B/C\",code=\"OK\"} 1",
+            "toolpulse_probe_lateness_seconds_bucket{le=\"0.025\",lane=\"live\"} 0",
+            "toolpulse_probe_lateness_seconds_bucket{le=\"0.05\",lane=\"live\"} 1",
             "toolpulse_watchers 1",
             "toolpulse_prober_suspect 0",
             &format!("toolpulse_build_info{{version=\"{version}\"}} 1"),

@@ -93,6 +93,8 @@ pub struct ProbeState {
     trouble: Option<(Option<ErrorClass>, Why)>,
     /// When the newest `PASS` may no longer be used. None once an error or its end was counted.
     fresh_until: Option<Moment>,
+    /// Its windows end no earlier than this: its turn to be asked came late.
+    stretched: Option<Moment>,
     /// When it last turned unavailable, and the slowed-down cadence since.
     down: Option<Down>,
 }
@@ -116,6 +118,7 @@ impl ProbeState {
             proven: false,
             trouble: None,
             fresh_until: None,
+            stretched: None,
             down: None,
         }
     }
@@ -205,11 +208,12 @@ impl ProbeState {
 
     /// When this state changes by itself, if no result comes before.
     pub fn window_end(&self, windows: &Windows) -> Option<Moment> {
-        match (self.verdict, self.fresh_until, self.last_success) {
-            (Verdict::Available, Some(end), _) => Some(end),
-            (Verdict::Available, None, Some(success)) => Some(success + windows.grace),
-            _ => None,
-        }
+        let end = match (self.verdict, self.fresh_until, self.last_success) {
+            (Verdict::Available, Some(end), _) => end,
+            (Verdict::Available, None, Some(success)) => success + windows.grace,
+            _ => return None,
+        };
+        Some(self.stretched.map_or(end, |stretched| stretched.max(end)))
     }
 
     /// Lets time pass: a window that is over at `now` ends.
@@ -233,11 +237,14 @@ impl ProbeState {
         }
     }
 
-    /// Pushes the end of a fresh result into the future: its probe is waiting for a free slot, which is not its fault.
-    pub fn stretch(&mut self, until: Moment) {
-        if let Some(end) = &mut self.fresh_until {
-            *end = (*end).max(until);
+    /// Pushes the end of its window into the future: its probe is waiting for a free slot, which is not its fault. False if it
+    /// has none to push: two errors in a row leave no doubt that a third try would clear.
+    pub fn stretch(&mut self, until: Moment) -> bool {
+        let able = self.verdict == Verdict::Available && self.consecutive_errors < 2;
+        if able {
+            self.stretched = self.stretched.max(Some(until));
         }
+        able
     }
 
     /// How long after this run the next one should start.
@@ -267,6 +274,7 @@ impl ProbeState {
         self.proven = true;
         self.last_success = Some(now);
         self.fresh_until = Some(now + ttl);
+        self.stretched = None;
         self.trouble = None;
         self.down = None;
         match was {
@@ -308,6 +316,7 @@ impl ProbeState {
         self.verdict = Verdict::Unavailable;
         self.fresh_until = None;
         self.consecutive_passes = 0;
+        self.stretched = None;
         self.trouble = Some((class, why));
         if was == Verdict::Unavailable {
             return Effect::Quiet;

@@ -13,9 +13,9 @@ use std::{
 use super::{
     availability::{Defaults, Effect, ProbeState, ToolState, Verdict, Windows},
     name::{Namespace, ToolKey, ToolName},
-    probe::{Outcome, ProbeKind, Run},
+    probe::{ErrorClass, Outcome, ProbeKind, Run},
     refusal::Refusal,
-    schedule::{Schedule, Start, Subscriber, TargetId, Terms},
+    schedule::{Lane, Schedule, Start, Subscriber, TargetId, Terms},
     time::Moment,
     tool::StoredTool,
 };
@@ -233,8 +233,13 @@ impl Registry {
         self.window_ends.first().map(|(end, _)| *end)
     }
 
-    /// Counts a finished run for everyone who subscribed before it started, and plans the next.
+    /// Counts a finished run for everyone who subscribed before it started, and plans the next. A first run that had too little
+    /// time counts for nobody.
     pub fn landed(&mut self, id: TargetId, run: &Run, now: Moment) -> Vec<Happening> {
+        let failed = matches!(run.outcome, Outcome::Error(..));
+        if matches!(run.outcome, Outcome::Error(ErrorClass::Timeout, _)) && self.schedule.retry(id, now) {
+            return Vec::new();
+        }
         let Some(landed) = self.schedule.landed(id) else { return Vec::new() };
         let mut counted = Vec::new();
         let interval = self.schedule.interval(id).unwrap_or(self.defaults.interval);
@@ -254,7 +259,12 @@ impl Registry {
                 down &= probe.verdict() == Verdict::Unavailable && !probe.recovers();
             }
         }
-        self.schedule.rearm(id, cadence.min(SLOWEST_EVER), down, now);
+        let lane = match (down, failed) {
+            (true, _) => Lane::Down,
+            (false, true) => Lane::Suspect,
+            (false, false) => Lane::Live,
+        };
+        self.schedule.rearm(id, cadence.min(SLOWEST_EVER), lane, now);
         counted
     }
 
@@ -291,8 +301,9 @@ impl Registry {
                 if probe.window_end(&entry.windows).is_none_or(|end| end > now) {
                     continue;
                 }
-                if !probe.last_good() && entry.targets[index].is_some_and(|id| self.schedule.is_held_up(id)) {
-                    probe.stretch(now + STRETCH);
+                if entry.targets[index].is_some_and(|id| self.schedule.is_held_up(id))
+                    && probe.stretch(now + STRETCH)
+                {
                     held_up = true;
                     continue;
                 }
@@ -349,9 +360,23 @@ impl Registry {
 
     /// Gives up a run in flight as if it had never started; it is due again at once.
     pub fn abandon(&mut self, id: TargetId, now: Moment) {
-        if self.schedule.landed(id).is_some() {
-            self.schedule.rearm(id, Duration::ZERO, false, now);
+        self.schedule.give_up(id, now);
+    }
+
+    /// Gives the probes of a target, which should have had their turn and did not get it, the time of one run.
+    pub fn excuse(&mut self, id: TargetId, now: Moment) {
+        let subscribers: Vec<(Subscriber, Terms)> = self.schedule.subscribers(id).to_vec();
+        for (Subscriber { key, generation, probe }, terms) in subscribers {
+            if let Some(entry) = self.tools.get_mut(&key).filter(|e| e.stored.generation == generation) {
+                entry.state.probes[probe].stretch(now + terms.timeout + STRETCH);
+                self.note_times(&key, now);
+            }
         }
+    }
+
+    /// Whether a target that landed is still to be heard: its first run had too little time.
+    pub fn is_retried(&self, id: TargetId) -> bool {
+        self.schedule.is_retried(id)
     }
 
     /// When the next run of a probe is planned.

@@ -2,6 +2,9 @@
 //!
 //! Starts lie on a grid: a target's slots are its phase (a hash of what it is) plus multiples of the period, so that starts
 //! spread by themselves, never drift, and stay where they are after a restart. Never two runs of one target at once.
+//!
+//! What is due waits for a slot in the lane of its [`Lane`]: a target that does not answer costs a slot for its whole timeout,
+//! so those that may be dead share a part of the slots, and the living never wait for them.
 
 use std::{
     cmp::Reverse,
@@ -19,8 +22,15 @@ use super::{
 
 /// Runs in flight, all together: 10,000 live targets at 10 s and 50 ms each need about 50.
 pub const MAX_IN_FLIGHT: usize = 1_024;
-/// Of them, runs of targets that are down: each costs its whole timeout, and must not starve the living.
+/// Of them, runs of targets that are down or in doubt: each may cost its whole timeout, and must not starve the living.
 pub const MAX_DOWN_IN_FLIGHT: usize = 512;
+/// Of them, first runs of targets: nobody knows yet whether they answer.
+pub const MAX_NEW_IN_FLIGHT: usize = 512;
+/// Kept free for targets that answer: 10,000 of them at 10 s, with a quarter of a second each.
+pub const LIVE_RESERVE: usize = 256;
+/// A target that does not answer its first run within this is asked again, with its whole timeout, among those that are down.
+/// So a crowd of dead newcomers is through its lane soon, and a slow one is not judged by an impatient run.
+pub const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Runs in flight to one host and port: a prober is no load generator.
 pub const MAX_PER_DESTINATION: usize = 16;
 /// A target is asked for newcomers this long after its last run at the soonest: many come together.
@@ -53,6 +63,34 @@ impl TargetId {
     }
 }
 
+/// What the newest run of a target lets expect of the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// It answers.
+    Live,
+    /// It did not answer, and a last success stands in: asked before those that are down, as its grace runs.
+    Suspect,
+    /// Never asked.
+    New,
+    /// Everybody who asks for it takes it for unavailable.
+    Down,
+}
+
+impl Lane {
+    /// In the order in which they are served.
+    const ALL: [Self; 4] = [Self::Live, Self::Suspect, Self::New, Self::Down];
+
+    /// For metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Suspect => "suspect",
+            Self::New => "new",
+            Self::Down => "down",
+        }
+    }
+}
+
 /// A run to start now.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -62,6 +100,10 @@ pub struct Start {
     pub kind: Arc<ProbeKind>,
     /// The one deadline.
     pub timeout: Duration,
+    /// Where it waited for its slot.
+    pub lane: Lane,
+    /// How long after it was due; nobody but the server is to blame for that.
+    pub lateness: Duration,
 }
 
 /// A finished run: who it counts for, and whom to ask about the cadence.
@@ -94,7 +136,11 @@ struct Target {
     /// The newest run out of turn, for newcomers.
     out_of_turn: Option<Moment>,
     place: Place,
-    down: bool,
+    /// When the run that is queued or in flight was due.
+    due: Moment,
+    lane: Lane,
+    /// The run in flight has less than the whole timeout.
+    trial: bool,
     /// Some subscribers came after the start of the newest run.
     newcomers: bool,
     again: bool,
@@ -108,7 +154,7 @@ enum Place {
     /// Due, and in a lane for want of a free slot.
     Queued,
     /// In flight, with this many of its subscribers (later ones came after the start).
-    Flying { subscribers: usize, down_lane: bool },
+    Flying { subscribers: usize, lane: Lane },
 }
 
 /// All targets, and who is next.
@@ -117,16 +163,13 @@ pub struct Schedule {
     targets: HashMap<TargetId, Target>,
     by_identity: HashMap<(Arc<ProbeKind>, Arc<str>), TargetId>,
     heap: BinaryHeap<Reverse<(Moment, TargetId)>>,
-    lanes: [VecDeque<TargetId>; 2],
+    lanes: [VecDeque<TargetId>; 4],
     blocked: HashMap<HostPort, VecDeque<TargetId>>,
     destinations: HashMap<HostPort, usize>,
-    in_flight: usize,
-    down_in_flight: usize,
+    /// By lane.
+    in_flight: [usize; 4],
     next_id: u64,
 }
-
-const LIVE: usize = 0;
-const DOWN: usize = 1;
 
 impl Schedule {
     /// Adds a subscriber, who is heard at once; where others share the target, after a second, and out of turn at most once an
@@ -154,7 +197,9 @@ impl Schedule {
             started: None,
             out_of_turn: None,
             place: Place::Waiting(now),
-            down: false,
+            due: now,
+            lane: Lane::New,
+            trial: false,
             newcomers: false,
             again: false,
         };
@@ -198,14 +243,14 @@ impl Schedule {
     /// Takes what is due at `now` and has a free slot.
     pub fn start_due(&mut self, now: Moment) -> Vec<Start> {
         while self.next_due().is_some_and(|due| due <= now) {
-            if let Some(Reverse((_, id))) = self.heap.pop() {
-                self.enqueue(id);
+            if let Some(Reverse((due, id))) = self.heap.pop() {
+                self.enqueue(id, due);
             }
         }
         let mut starts = Vec::new();
-        for lane in [LIVE, DOWN] {
+        for lane in Lane::ALL {
             while self.has_slot(lane)
-                && let Some(id) = self.lanes[lane].pop_front()
+                && let Some(id) = self.lanes[lane as usize].pop_front()
             {
                 starts.extend(self.start(id, lane, now));
             }
@@ -224,11 +269,33 @@ impl Schedule {
         Some(Landed { subscribers: heard, newcomers })
     }
 
-    /// Plans the next run of a target that landed: `cadence` after its last start, on its grid where the cadence is regular.
-    /// `down`: all its subscribers are unavailable.
-    pub fn rearm(&mut self, id: TargetId, cadence: Duration, down: bool, now: Moment) {
+    /// Ends a run that got no answer in its time. True if that was less than the target's whole timeout: then nothing is known
+    /// yet, and it is due again, among those that are down.
+    pub fn retry(&mut self, id: TargetId, now: Moment) -> bool {
+        let Some(target) = self.targets.get_mut(&id) else { return false };
+        if !target.trial || !matches!(target.place, Place::Flying { .. }) {
+            return false;
+        }
+        target.lane = Lane::Down;
+        self.give_up(id, now);
+        true
+    }
+
+    /// Ends a run as if it had never started; the target is due at once.
+    pub fn give_up(&mut self, id: TargetId, now: Moment) {
         let Some(target) = self.targets.get_mut(&id) else { return };
-        target.down = down;
+        if matches!(target.place, Place::Flying { .. }) {
+            target.again = false;
+            self.free_slot(id);
+            self.wait(id, now);
+        }
+    }
+
+    /// Plans the next run of a target that landed: `cadence` after its last start, on its grid where the cadence is regular.
+    pub fn rearm(&mut self, id: TargetId, cadence: Duration, lane: Lane, now: Moment) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.lane = lane;
+        target.trial = false;
         let mut due = target.next_start(cadence, target.started.unwrap_or(now)).max(now);
         if std::mem::take(&mut target.newcomers) {
             due = target.due_for_newcomers(due, now);
@@ -285,6 +352,16 @@ impl Schedule {
         self.targets.get(&id).is_some_and(|t| t.place == Place::Queued)
     }
 
+    /// Whether the newest run of a target had too little time, and the next one is still to come.
+    pub fn is_retried(&self, id: TargetId) -> bool {
+        self.targets.get(&id).is_some_and(|t| t.trial && t.lane == Lane::Down)
+    }
+
+    /// Who is told of a target, and what they ask for.
+    pub fn subscribers(&self, id: TargetId) -> &[(Subscriber, Terms)] {
+        self.targets.get(&id).map_or(&[], |target| &target.subscribers)
+    }
+
     /// All targets.
     pub fn ids(&self) -> impl Iterator<Item = TargetId> {
         self.targets.keys().copied()
@@ -315,18 +392,27 @@ impl Schedule {
         }
     }
 
-    fn enqueue(&mut self, id: TargetId) {
+    fn enqueue(&mut self, id: TargetId, due: Moment) {
         if let Some(target) = self.targets.get_mut(&id) {
             target.place = Place::Queued;
-            self.lanes[if target.down { DOWN } else { LIVE }].push_back(id);
+            target.due = due;
+            self.lanes[target.lane as usize].push_back(id);
         }
     }
 
-    fn has_slot(&self, lane: usize) -> bool {
-        self.in_flight < MAX_IN_FLIGHT && (lane == LIVE || self.down_in_flight < MAX_DOWN_IN_FLIGHT)
+    fn has_slot(&self, lane: Lane) -> bool {
+        let [live, suspect, new, down] = self.in_flight;
+        let doubtful = suspect + new + down;
+        let free = live + doubtful < MAX_IN_FLIGHT;
+        let free_to_doubtful = free && doubtful < MAX_IN_FLIGHT - LIVE_RESERVE;
+        match lane {
+            Lane::Live => free,
+            Lane::New => free_to_doubtful && new < MAX_NEW_IN_FLIGHT,
+            Lane::Suspect | Lane::Down => free_to_doubtful && suspect + down < MAX_DOWN_IN_FLIGHT,
+        }
     }
 
-    fn start(&mut self, id: TargetId, lane: usize, now: Moment) -> Option<Start> {
+    fn start(&mut self, id: TargetId, lane: Lane, now: Moment) -> Option<Start> {
         let target = self.targets.get_mut(&id).filter(|t| t.place == Place::Queued)?;
         if let Some(endpoint) = target.identity.0.endpoint() {
             let busy = self.destinations.entry(endpoint.clone()).or_default();
@@ -336,23 +422,23 @@ impl Schedule {
             }
             *busy += 1;
         }
-        let down_lane = lane == DOWN;
-        self.in_flight += 1;
-        self.down_in_flight += usize::from(down_lane);
-        target.place = Place::Flying { subscribers: target.subscribers.len(), down_lane };
+        self.in_flight[lane as usize] += 1;
+        target.place = Place::Flying { subscribers: target.subscribers.len(), lane };
         target.started = Some(now);
         target.rounds += 1;
-        let timeout = target.subscribers.iter().map(|(_, t)| t.timeout).max().unwrap_or_default();
-        Some(Start { id, kind: Arc::clone(&target.identity.0), timeout })
+        let whole = target.subscribers.iter().map(|(_, t)| t.timeout).max().unwrap_or_default();
+        target.trial = lane == Lane::New && whole > FIRST_TIMEOUT;
+        let timeout = if target.trial { FIRST_TIMEOUT } else { whole };
+        let lateness = now.since(target.due);
+        Some(Start { id, kind: Arc::clone(&target.identity.0), timeout, lane, lateness })
     }
 
     /// Leaves the place of a flying target, so that its slot is free; it waits, for ever until it is rearmed.
     fn free_slot(&mut self, id: TargetId) {
         let Some(target) = self.targets.get_mut(&id) else { return };
-        let Place::Flying { down_lane, .. } = target.place else { return };
+        let Place::Flying { lane, .. } = target.place else { return };
         target.place = Place::Waiting(Moment::NEVER);
-        self.in_flight -= 1;
-        self.down_in_flight -= usize::from(down_lane);
+        self.in_flight[lane as usize] -= 1;
         let Some(endpoint) = target.identity.0.endpoint().cloned() else { return };
         if let Some(busy) = self.destinations.get_mut(&endpoint) {
             *busy -= 1;
@@ -362,7 +448,7 @@ impl Schedule {
         }
         while let Some(next) = self.blocked.get_mut(&endpoint).and_then(VecDeque::pop_front) {
             if let Some(waiting) = self.targets.get(&next) {
-                self.lanes[if waiting.down { DOWN } else { LIVE }].push_front(next);
+                self.lanes[waiting.lane as usize].push_front(next);
                 break;
             }
         }

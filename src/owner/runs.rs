@@ -36,6 +36,7 @@ impl Owner {
     /// Starts what is due and has a free slot.
     pub(super) fn start_runs(&mut self, now: Moment) {
         for start in self.registry.start_due(now) {
+            self.metrics.probe_lateness(start.lane.label(), start.lateness);
             let prober = self.prober.clone();
             let id = start.id;
             let task = self.runs.spawn(async move {
@@ -83,7 +84,9 @@ impl Owner {
         for happening in &counted {
             self.note(happening, None, now);
         }
-        self.settled_target(id);
+        if !self.registry.is_retried(id) {
+            self.settled_target(id);
+        }
         let heard = |waiter: &ProbeWaiter| counted.iter().any(|h| h.key == waiter.key);
         for waiter in self.probe_waiters.iter_mut().filter(|w| heard(w)) {
             waiter.pending.retain(|pending| *pending != id);

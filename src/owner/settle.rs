@@ -65,6 +65,9 @@ impl Owner {
         let unasked = settling.waiting.len();
         if unasked > 0 {
             tracing::warn!(unasked, "settling ends although not every probe had its turn");
+            for id in &settling.waiting {
+                self.registry.excuse(*id, now);
+            }
         }
         self.settling = None;
         self.dirty.settles = true;

@@ -112,9 +112,9 @@ async fn the_sweep_ends_when_the_last_target_had_its_turn() {
     let start_of_server = Instant::now();
     let server = start(&file).await;
     assert_eq!(server.list().await, Vec::<String>::new());
-    // The timeout of the one that hangs.
+    // The one that hangs: a second for its first run, and then its timeout.
     let waited = start_of_server.elapsed();
-    assert!((millis(3_000)..millis(3_100)).contains(&waited), "{waited:?}");
+    assert!((millis(4_000)..millis(4_100)).contains(&waited), "{waited:?}");
     assert_eq!(server.verdict("a").await, Verdict::Unavailable);
     assert!(serves(&server).await);
 }
@@ -126,4 +126,24 @@ async fn nothing_to_ask_is_settled_at_once() {
     assert_eq!(server.list().await, Vec::<String>::new());
     assert!(serves(&server).await);
     assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_target_is_not_judged_by_its_short_first_run() {
+    // Slower than a first run may be, and faster than its timeout.
+    let target = HeldTarget::start().await.answer_all(200, millis(2_500));
+    let file =
+        manifest(&format!("tools: [{{name: slow, probes: [{{http: {{url: \"{}\"}}}}]}}]", target.url()));
+    let start_of_server = Instant::now();
+    let server = start(&file).await;
+    assert_eq!(server.list().await, ["slow"]);
+    let waited = start_of_server.elapsed();
+    assert!((millis(3_500)..millis(3_600)).contains(&waited), "{waited:?}");
+    assert_eq!(target.times().len(), 2);
+    let status = server.status("slow").await;
+    assert_eq!(status.verdict(), Verdict::Available);
+    // What is told of runs is told of the one that counts.
+    sleep(Duration::from_secs(30)).await;
+    let gaps = target.gaps();
+    assert!(gaps[1..].iter().all(|gap| *gap >= Duration::from_secs(4)), "no third try at once: {gaps:?}");
 }

@@ -44,6 +44,7 @@ fn wanted(spec: ToolSpec, owner: &str) -> Registration {
     }
 }
 
+mod crowd;
 mod expiry;
 mod labels;
 mod model;

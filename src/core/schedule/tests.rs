@@ -39,7 +39,7 @@ fn play(schedule: &mut Schedule, took: Duration, end: Moment) -> Vec<(Moment, Ta
         while landing.front().is_some_and(|l| l.0 <= now) {
             let (_, id) = landing.pop_front().unwrap();
             schedule.landed(id).expect("it was in flight");
-            schedule.rearm(id, 10 * S, false, now);
+            schedule.rearm(id, 10 * S, Lane::Live, now);
         }
         for start in schedule.start_due(now) {
             assert!(!landing.iter().any(|(_, id)| *id == start.id), "two runs of one target at once");
@@ -139,7 +139,7 @@ fn a_newcomer_during_a_run_waits_for_the_next_one() {
     schedule.attach(subscriber(1), &tcp(1), &owner(), TERMS, at(0.5));
     let heard = schedule.landed(id).unwrap().subscribers;
     assert_eq!(heard, [subscriber(0)]);
-    schedule.rearm(id, 10 * S, false, at(1.0));
+    schedule.rearm(id, 10 * S, Lane::Live, at(1.0));
     let due = schedule.next_due().unwrap();
     schedule.start_due(due);
     assert_eq!(schedule.landed(id).unwrap().subscribers, [subscriber(0), subscriber(1)]);
@@ -154,24 +154,57 @@ fn detaching_the_last_subscriber_cancels_and_frees_the_slot() {
     assert!(!schedule.detach(id, &subscriber(0)), "others share the run");
     assert!(schedule.detach(id, &subscriber(1)));
     assert!(schedule.landed(id).is_none(), "a late result lands nowhere");
-    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.targets.len()), (0, 0, 0));
+    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.targets.len()), ([0; 4], 0, 0));
     let again = schedule.attach(subscriber(0), &tcp(1), &owner(), TERMS, at(1.0));
     assert_ne!(again, id, "ids are never reused");
     assert_eq!(schedule.next_due(), Some(at(1.0)));
 }
 
 #[test]
-fn caps_bind_and_the_dead_do_not_starve_the_living() {
+fn caps_bind_and_neither_the_dead_nor_newcomers_starve_the_living() {
     let mut schedule = Schedule::default();
-    for n in 0..2_000u16 {
+    let lane = |n: u16| match n {
+        0..1_000 => Lane::Live,
+        1_000..1_700 => Lane::Down,
+        1_700..1_750 => Lane::Suspect,
+        _ => Lane::New,
+    };
+    for n in 0..2_500u16 {
         let id = schedule.attach(subscriber(n.into()), &tcp(n + 1), &owner(), TERMS, at(0.0));
-        schedule.targets.get_mut(&id).unwrap().down = n < 1_500;
+        // The living come half a second later.
+        let due = at(if n < 1_000 { 0.5 } else { 0.0 });
+        schedule.rearm(id, Duration::ZERO, lane(n), due);
     }
     let starts = schedule.start_due(at(0.0));
-    assert_eq!(starts.len(), 500 + MAX_DOWN_IN_FLIGHT);
-    assert!(schedule.is_held_up(TargetId(1_400)) && !schedule.is_held_up(TargetId(1_999)));
+    // Suspects first, then newcomers, and the dead have the rest; a quarter is left to the living.
+    assert_eq!(schedule.in_flight, [0, 50, MAX_NEW_IN_FLIGHT, 206]);
+    assert_eq!(starts.len(), MAX_IN_FLIGHT - LIVE_RESERVE);
+    assert!(schedule.is_held_up(TargetId(1_600)) && !schedule.is_held_up(TargetId(1_000)));
+    assert_eq!(schedule.start_due(at(0.5)).len(), LIVE_RESERVE);
+    // Whoever leaves makes place for one who lives.
     schedule.landed(starts[600].id);
-    assert_eq!(schedule.start_due(at(0.1)).len(), 1, "a free slot is used");
+    let next = schedule.start_due(at(0.75));
+    assert_eq!((next.len(), next[0].lane, next[0].lateness), (1, Lane::Live, S / 4));
+}
+
+#[test]
+fn a_first_run_is_short_and_its_timeout_is_no_answer() {
+    let mut schedule = Schedule::default();
+    let patient = Terms { timeout: 3 * S, ..TERMS };
+    let id = schedule.attach(subscriber(0), &tcp(1), &owner(), patient, at(0.0));
+    let first = schedule.start_due(at(0.0)).remove(0);
+    assert_eq!((first.timeout, first.lane), (FIRST_TIMEOUT, Lane::New));
+    // It did not answer in that time: again, at once, with all its time.
+    assert!(schedule.retry(id, at(1.0)) && schedule.is_retried(id));
+    let second = schedule.start_due(at(1.0)).remove(0);
+    assert_eq!((second.timeout, second.lane), (3 * S, Lane::Down));
+    assert!(!schedule.retry(id, at(4.0)), "this one counts");
+    assert!(schedule.landed(id).is_some() && !schedule.is_retried(id));
+
+    // No longer than its timeout is the first run either, and then it counts.
+    let hasty = schedule.attach(subscriber(1), &tcp(2), &owner(), TERMS, at(5.0));
+    assert_eq!(schedule.start_due(at(5.0)).remove(0).timeout, S);
+    assert!(!schedule.retry(hasty, at(6.0)));
 }
 
 #[test]
@@ -187,13 +220,13 @@ fn one_destination_takes_a_bounded_number_of_runs() {
     let mut flying: VecDeque<_> = starts.into_iter().map(|s| s.id).collect();
     while let Some(id) = flying.pop_front() {
         schedule.landed(id);
-        schedule.rearm(id, 10 * S, false, at(0.0));
+        schedule.rearm(id, 10 * S, Lane::Live, at(0.0));
         let more = schedule.start_due(at(0.0));
         total += more.len();
         flying.extend(more.into_iter().map(|s| s.id));
     }
     assert_eq!(total, 40, "all had their turn");
-    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.blocked.len()), (0, 0, 0));
+    assert_eq!((schedule.in_flight, schedule.destinations.len(), schedule.blocked.len()), ([0; 4], 0, 0));
 }
 
 #[test]
@@ -203,7 +236,7 @@ fn a_request_runs_now_and_a_sweep_asks_everybody_spread() {
     schedule.start_due(at(0.0));
     schedule.request(id, &subscriber(0), at(0.1));
     schedule.landed(id);
-    schedule.rearm(id, 10 * S, false, at(0.2));
+    schedule.rearm(id, 10 * S, Lane::Live, at(0.2));
     assert!(schedule.due(id).unwrap() > at(1.0), "the run in flight was shared");
     schedule.request(id, &subscriber(0), at(0.3));
     assert_eq!(

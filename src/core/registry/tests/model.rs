@@ -213,7 +213,7 @@ impl Both {
         let outcome = match answer {
             Answer::Pass => Outcome::Pass,
             Answer::No => Outcome::no("PROBE_SAID_NO", "no"),
-            Answer::Error => Outcome::error(ErrorClass::Timeout, "late"),
+            Answer::Error => Outcome::error(ErrorClass::Connect, "refused"),
         };
         self.told.extend(self.world.registry.landed(id, &run(outcome), at(f64::from(self.now))));
         for (name, generation, index) in heard {
