@@ -6,6 +6,7 @@ mod support;
 
 mod availability;
 mod expiry;
+mod leaks;
 mod listing;
 mod owners;
 mod probing;
