@@ -130,6 +130,14 @@ pub async fn serve(settings: Settings) -> Result<(), Error> {
 /// # Errors
 /// Why it did not start.
 pub async fn start(settings: Settings) -> Result<Running, Error> {
+    start_with(settings, Clock::start()).await
+}
+
+/// Like [`start`], with a clock of the caller's.
+///
+/// # Errors
+/// Why it did not start.
+pub async fn start_with(settings: Settings, clock: Clock) -> Result<Running, Error> {
     let (allowlist, lines) =
         ServerAllowlist::from_environment(&environment(&settings)).map_err(Error::Configuration)?;
     log(&lines);
@@ -143,7 +151,6 @@ pub async fn start(settings: Settings) -> Result<Running, Error> {
     let declared = settings.manifest.as_deref().map(manifest::load).transpose();
     let declared = declared.map_err(|e| Error::Configuration(e.to_string()))?;
 
-    let clock = Clock::start();
     let metrics = Metrics::new();
     let health = HealthState::default();
     let (readiness, starting) = Readiness::new(health.clone());

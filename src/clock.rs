@@ -24,17 +24,24 @@ const SHORTEST_SLEEP: Duration = Duration::from_secs(2);
 pub struct Clock {
     start: Instant,
     start_wall: SystemTime,
+    suspended: fn() -> i64,
     start_suspended: i64,
     slept: Arc<AtomicI64>,
 }
 
 impl Clock {
     /// A clock that starts now.
-    #[expect(clippy::disallowed_methods, reason = "the anchor of all wall times")]
     pub fn start() -> Self {
+        Self::start_on(suspended)
+    }
+
+    /// A clock that starts now, on a machine that was suspended for so many nanoseconds since its boot.
+    #[expect(clippy::disallowed_methods, reason = "the anchor of all wall times")]
+    pub fn start_on(suspended: fn() -> i64) -> Self {
         Self {
             start: Instant::now(),
             start_wall: SystemTime::now(),
+            suspended,
             start_suspended: suspended(),
             slept: Arc::default(),
         }
@@ -70,7 +77,7 @@ impl Clock {
 
     /// How long the machine slept since the last call, if that is worth noticing. Moments count it from now on.
     pub fn absorb_sleep(&self) -> Option<Duration> {
-        let slept = suspended() - self.start_suspended;
+        let slept = (self.suspended)() - self.start_suspended;
         let before = self.slept.load(Ordering::Relaxed);
         let more = Duration::from_nanos(u64::try_from(slept - before).unwrap_or(0));
         if more < SHORTEST_SLEEP {
@@ -88,4 +95,42 @@ fn suspended() -> i64 {
         t.tv_sec.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec)
     };
     read(ClockId::Boottime) - read(ClockId::Monotonic)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    thread_local! {
+        static SUSPENDED: Cell<i64> = const { Cell::new(7_000_000_000) };
+    }
+
+    fn sleep(by: Duration) {
+        SUSPENDED.set(SUSPENDED.get() + i64::try_from(by.as_nanos()).unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn moments_jump_over_sleep_and_timers_do_not() {
+        let clock = Clock::start_on(|| SUSPENDED.get());
+        let copy = clock.clone();
+        tokio::time::advance(S).await;
+        assert_eq!((clock.now(), clock.absorb_sleep()), (Moment::START + S, None), "none since the start");
+        let due = clock.now() + S;
+        let timer = clock.instant(due);
+        // Short ones are lost in the noise, and add up.
+        sleep(S);
+        assert_eq!((clock.absorb_sleep(), clock.now()), (None, Moment::START + S));
+        sleep(3_600 * S);
+        assert_eq!((clock.absorb_sleep(), clock.absorb_sleep()), (Some(3_601 * S), None));
+        assert_eq!((clock.now(), copy.now()), (Moment::START + 3_602 * S, Moment::START + 3_602 * S));
+        // What was due meanwhile is over, and what is due in a second wakes in a second.
+        assert!(clock.instant(due) < timer);
+        assert_eq!(clock.instant(clock.now() + S), Instant::now() + S);
+        let wall = clock.wall(clock.now()).duration_since(clock.wall(Moment::START)).unwrap();
+        assert_eq!(wall, 3_602 * S, "the wall clock ran on while the machine slept");
+    }
 }

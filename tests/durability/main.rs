@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clocks;
 mod files;
 mod full;
 mod gateways;

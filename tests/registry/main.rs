@@ -14,5 +14,6 @@ mod reading;
 mod replacing;
 mod schedule;
 mod settling;
+mod sleeping;
 mod suspicion;
 mod thresholds;

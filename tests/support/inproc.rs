@@ -12,6 +12,7 @@ use tonic::{
 use tonic_types::{ErrorDetails, StatusExt};
 use toolpulse::{
     app::{self, Running},
+    clock::Clock,
     config::{Environment, Layers, Settings},
     proto::{
         health::health_client::HealthClient,
@@ -42,6 +43,11 @@ impl InProc {
 
     /// A server with other settings, right after its start.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::start_on(Clock::start(), change).await
+    }
+
+    /// A server with a clock of the test's.
+    pub(crate) async fn start_on(clock: Clock, change: impl FnOnce(&mut Settings)) -> Self {
         let flags = [
             ("store", "memory"),
             ("listen", "127.0.0.1:0"),
@@ -51,7 +57,7 @@ impl InProc {
         let environment = Environment::from_pairs::<&str, &str>([]);
         let mut settings = Layers::read(&flags, None, &environment).unwrap().server().unwrap();
         change(&mut settings);
-        let running = app::start(settings).await.unwrap();
+        let running = app::start_with(settings, clock).await.unwrap();
         let channel = Endpoint::from_shared(format!("http://{}", running.address)).unwrap();
         let channel = channel.connect().await.unwrap();
         Self { running, channel }
