@@ -46,7 +46,7 @@ impl Scrape {
     /// Runs that got no answer.
     pub(crate) fn errors(&self) -> f64 {
         let errors = |name: &&String| name.starts_with(RESULTS) && name.contains("outcome=\"error\"");
-        self.0.keys().filter(errors).map(|name| self.0[name]).sum()
+        self.0.keys().filter(errors).map(|name| self.0[name]).sum::<f64>().abs()
     }
 
     /// The bound that this part of all starts in these lanes kept.
