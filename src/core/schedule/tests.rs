@@ -246,7 +246,7 @@ fn a_request_runs_now_and_a_sweep_asks_everybody_spread() {
     );
     assert_eq!(schedule.start_due(at(1.0)).len(), 1);
     schedule.landed(id);
-    schedule.rearm(id, 10 * S, false, at(1.1));
+    schedule.rearm(id, 10 * S, Lane::Live, at(1.1));
     schedule.request(id, &subscriber(0), at(5.0));
     assert_eq!(schedule.next_due(), Some(at(5.0)));
     for n in 1..500 {
