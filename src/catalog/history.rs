@@ -7,7 +7,7 @@ use std::{
 
 use rpds::RedBlackTreeMapSync;
 
-use super::{Catalog, CatalogTool, NamespaceCatalog};
+use super::{Catalog, CatalogTool};
 use crate::core::name::{Namespace, ToolName};
 
 /// How many departures are remembered, of all namespaces. A resume from before the oldest starts over with the whole state.
@@ -54,13 +54,6 @@ impl History {
         let at = |revision| (namespace.clone(), revision, ToolName::least());
         let mut all = self.departures.range((Included(at(0)), Included(at(u64::MAX))));
         all.next_back().map_or(0, |((_, revision, _), _)| *revision)
-    }
-}
-
-impl NamespaceCatalog {
-    /// When agents last could see a change in it.
-    pub(super) fn shown(&self) -> u64 {
-        self.shown
     }
 }
 
@@ -115,7 +108,7 @@ impl Catalog {
     /// When the tools of a namespace last changed for agents. It names their state: equal numbers are equal tools.
     pub(super) fn shown_in(&self, namespace: &Namespace) -> u64 {
         match self.namespaces.get(namespace) {
-            Some(tools) => tools.shown(),
+            Some(tools) => tools.shown,
             None => self.history.newest_of(namespace),
         }
     }

@@ -55,25 +55,19 @@ impl ProbeKind {
     pub fn sent(&self) -> String {
         match self {
             Self::Http(p) => {
-                let scheme = if p.url.https { "https" } else { "http" };
                 let method = match &p.method {
                     Method::Get => "GET",
                     Method::Head => "HEAD",
                     Method::Post { .. } => "POST",
                 };
-                let path = p.url.path_and_query.split('?').next().unwrap_or_default();
-                format!("{method} {scheme}://{}{path}", p.url.endpoint)
+                format!("{method} {}", p.url.without_query())
             }
             Self::Grpc(p) => {
                 let whole = if p.service.is_empty() { "the whole server" } else { &*p.service };
                 format!("grpc.health.v1.Health/Check of {whole} to {}", p.target)
             }
             Self::Tcp(p) => format!("a connection to {}", p.address),
-            Self::Mcp(p) => {
-                let scheme = if p.url.https { "https" } else { "http" };
-                let path = p.url.path_and_query.split('?').next().unwrap_or_default();
-                format!("initialize and ping to {scheme}://{}{path}", p.url.endpoint)
-            }
+            Self::Mcp(p) => format!("initialize and ping to {}", p.url.without_query()),
             Self::Report => String::new(),
         }
     }
@@ -172,6 +166,13 @@ impl HttpUrl {
     /// As replies show it: without what its query says.
     pub fn shown(&self) -> String {
         shown_url(&self.text)
+    }
+
+    /// Where a request goes, with the port: nothing of its query.
+    fn without_query(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        let path = self.path_and_query.split('?').next().unwrap_or_default();
+        format!("{scheme}://{}{path}", self.endpoint)
     }
 
     /// The query, without its `?`.

@@ -194,3 +194,9 @@ fn labels(faults: &mut Faults, given: HashMap<String, String>) -> BTreeMap<Strin
     }
     sorted
 }
+
+/// Bytes of a message as an entry of a repeated field with a number below 16.
+pub fn field_len(message: &impl prost::Message) -> usize {
+    let len = message.encoded_len();
+    1 + prost::length_delimiter_len(len) + len
+}

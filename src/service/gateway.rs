@@ -7,7 +7,6 @@ mod publish;
 
 use std::sync::Arc;
 
-use prost::Message;
 use tonic::{Request, Response, Status};
 
 use self::{
@@ -15,9 +14,9 @@ use self::{
     hidden::{Hidden, Joined},
 };
 use super::{
-    convert::{namespace, page_size},
+    convert::{field_len, namespace, page_size},
     page::{self, Filter},
-    watch::{WatchStream, Watches},
+    watch::{WatchStream, Watches, peer_of},
 };
 use crate::{
     catalog::{Catalog, Reader},
@@ -34,7 +33,6 @@ use crate::{
         ReportGatewayStatusRequest, ReportGatewayStatusResponse, WatchGatewayStatusRequest,
         gateway_status_service_server::GatewayStatusService,
     },
-    serve::Peer,
 };
 
 /// Most bytes of one page: default clients refuse more than 4 MiB.
@@ -133,7 +131,7 @@ impl GatewayStatusService for GatewayService {
         &self,
         request: Request<WatchGatewayStatusRequest>,
     ) -> Result<Response<Self::WatchGatewayStatusStream>, Status> {
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+        let peer = peer_of(&request);
         let WatchGatewayStatusRequest { namespace: ns, gateway_ids, resume } = request.into_inner();
         let mut faults = Vec::new();
         let ns = keep(&mut faults, namespace(&ns));
@@ -201,12 +199,6 @@ impl View {
             None => Joined::default(),
         }
     }
-}
-
-/// Bytes of a message as an entry of a repeated field with a number below 16.
-fn field_len(message: &impl Message) -> usize {
-    let len = message.encoded_len();
-    1 + prost::length_delimiter_len(len) + len
 }
 
 fn gateway(text: &str) -> Result<GatewayId, Fault> {

@@ -386,6 +386,11 @@ impl<C> fmt::Debug for WatchStream<C> {
     }
 }
 
+/// From which address a call came.
+pub(super) fn peer_of<T>(request: &tonic::Request<T>) -> Option<IpAddr> {
+    request.extensions().get::<serve::Peer>().map(|peer| peer.address.ip())
+}
+
 fn jittered(d: Duration) -> Duration {
     d.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))
 }

@@ -8,12 +8,15 @@ use std::{
 
 use prost::Message;
 
-use super::{View, convert, field_len, hidden::Joined};
+use super::{View, convert, hidden::Joined};
 use crate::{
     catalog::{Catalog, GatewayEntry},
     core::{gateway::GatewayId, name::Namespace},
     proto::v1::{self, Goodbye, WatchGatewayStatusResponse},
-    service::watch::{Cursor, MAX_PART_BYTES},
+    service::{
+        convert::field_len,
+        watch::{Cursor, MAX_PART_BYTES},
+    },
 };
 
 /// Room in a part for its fields that are set last: `revision` and `synced`.

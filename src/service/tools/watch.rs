@@ -5,7 +5,6 @@ mod operator;
 
 use std::sync::Arc;
 
-use prost::Message;
 use tonic::{Request, Response, Status};
 
 use self::{
@@ -17,8 +16,7 @@ use super::{ToolService, check};
 use crate::{
     core::refusal::Refusal,
     proto::v1,
-    serve::Peer,
-    service::{convert, convert::selection, prepared},
+    service::{convert, convert::selection, prepared, watch::peer_of},
 };
 
 /// The streams that tonic is shown; the true ones are of frames.
@@ -49,7 +47,7 @@ impl ToolService {
         &self,
         request: Request<v1::WatchAvailableToolsRequest>,
     ) -> Result<Response<Hidden<v1::WatchAvailableToolsResponse>>, Refusal> {
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+        let peer = peer_of(&request);
         let request = request.into_inner();
         let asked = selection::Asked {
             namespace: &request.namespace,
@@ -69,7 +67,7 @@ impl ToolService {
         &self,
         request: Request<v1::WatchToolsRequest>,
     ) -> Result<Response<Hidden<v1::WatchToolsResponse>>, Refusal> {
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+        let peer = peer_of(&request);
         let v1::WatchToolsRequest { namespace, label_selector, owner, resume } = request.into_inner();
         let mut faults = Vec::new();
         let namespace = convert::namespace(&namespace).map_err(|f| faults.push(f)).unwrap_or_default();
@@ -80,10 +78,4 @@ impl ToolService {
             OperatorCursor::new(Arc::clone(&self.operators), Asked { namespace, owner, labels }, resume);
         Ok(prepared::stream(self.watches.open(peer, &self.reader, cursor)?))
     }
-}
-
-/// Bytes of a message as an entry of a repeated field with a number below 16.
-fn field_len(message: &impl Message) -> usize {
-    let len = message.encoded_len();
-    1 + prost::length_delimiter_len(len) + len
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use super::{LAST_FIELDS, Standing, field_len};
+use super::{LAST_FIELDS, Standing};
 use crate::{
     catalog::{Catalog, Contents, Lead, Reader, Selection, Visibility},
     metrics::Metrics,
     proto::v1::{Goodbye, Position, WatchAvailableToolsResponse},
     service::{
+        convert::field_len,
         prepared::frame,
         tools::available,
         watch::{Cursor, MAX_PART_BYTES, Part, Parts},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use super::{LAST_FIELDS, Standing, field_len};
+use super::{LAST_FIELDS, Standing};
 use crate::{
     catalog::{Catalog, CatalogTool, Reader},
     clock::Clock,
@@ -16,7 +16,7 @@ use crate::{
     metrics::Metrics,
     proto::v1::{Goodbye, Position, WatchToolsResponse},
     service::{
-        convert,
+        convert::{self, field_len},
         prepared::frame,
         watch::{Cursor, MAX_PART_BYTES, Part, Parts},
     },
