@@ -257,6 +257,7 @@ struct Work {
 impl Server {
     async fn run(mut self, ports: Ports, work: Work) -> Result<(), Error> {
         let Ports { bound, admin, routes, admin_routes, readiness, metrics } = ports;
+        self.begin(work, readiness);
         let admin_drain = Drain::new(serve::ADMIN_GRACE, Duration::ZERO);
         let mut admin_server = tokio::spawn({
             let (metrics, drain) = (metrics.clone(), admin_drain.clone());
@@ -266,7 +267,6 @@ impl Server {
             let drain = self.drain.clone();
             async move { serve::serve(bound, Protocols::Grpc, routes, &metrics, &drain).await }
         });
-        self.begin(work, readiness);
 
         let asked = self.stop.asked.clone();
         let outcome = tokio::select! {
@@ -314,15 +314,17 @@ impl Server {
         if let Some(waiting) = strict {
             self.background.spawn(waiting.run(reader.clone()));
         }
-        self.background.spawn(ready_while_settled(reader, readiness, starting));
+        // From here on what is pending has its own name: whoever asks first hears no other.
+        let settling = readiness.pending("settling");
+        drop(starting);
+        self.background.spawn(ready_while_settled(reader, readiness, settling));
     }
 }
 
 /// Keeps the server unready as long as the registry settles, at the start and whenever it stood still.
-async fn ready_while_settled(reader: Reader, readiness: Readiness, starting: Pending) -> Result<(), Error> {
+async fn ready_while_settled(reader: Reader, readiness: Readiness, settling: Pending) -> Result<(), Error> {
     let mut settled = reader.settled();
-    let mut pending = Some(readiness.pending("settling"));
-    drop(starting);
+    let mut pending = Some(settling);
     loop {
         let now_settled = *settled.borrow_and_update();
         match (now_settled, &pending) {
