@@ -9,8 +9,13 @@ use crate::core::tool::ToolSpec;
 pub(super) const RULES: &[Rule] = &[
     // "input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12": what older drafts write otherwise is
     // rewritten (AlexGladkov/claude-in-mobile#55: tuples), and no other dialect is declared.
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
-    Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
+    Rule { id: "DIALECT", at: At::With(&["$schema"]), effect: Effect::Convert, apply: dialect::drop_dialect },
+    Rule {
+        id: "OLDER_DRAFT",
+        at: At::With(common::OLDER),
+        effect: Effect::Convert,
+        apply: common::modernise,
+    },
     Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Omit, apply: common::root_reference_stuck },
     Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Convert, apply: common::root_reference },
     // anthropics/claude-code#88049, #28620: "input_schema does not support oneOf, allOf, or anyOf at the top level".

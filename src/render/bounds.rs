@@ -1,7 +1,7 @@
 //! What hostile schemas may cost, in counts: schemas that rules look at, bytes that come out. `cargo bench --bench schemas`
 //! has the times of the same schemas.
 
-use super::{Format, Rendered, rule};
+use super::{Format, Rendered, golden, rule};
 use crate::{
     core::{
         name::{Namespace, ToolKey},
@@ -47,6 +47,35 @@ fn hostile_schemas_cost_little() {
                     assert!(losses.len() <= 100, "{what}");
                 }
             }
+        }
+    }
+}
+
+/// A rule that is passed over, as no schema has its keywords, would have found nothing.
+#[test]
+fn rules_name_the_keywords_that_they_are_about() {
+    let hostile: Vec<String> = cases::all().into_iter().map(|case| case.schema).collect();
+    let small = golden::SCHEMAS.into_iter().filter(|schema| !schema.is_empty());
+    for text in hostile.iter().map(String::as_str).chain(small) {
+        for format in Format::ALL {
+            let everywhere = |rule: &rule::Rule| match rule.at {
+                rule::At::With(_) => rule::Rule { at: rule::At::Each, ..*rule },
+                _ => *rule,
+            };
+            let all: Vec<rule::Rule> = format.rules().iter().map(everywhere).collect();
+            let outcome = |rules: &[rule::Rule]| {
+                let mut schema = Json::parse(text).unwrap();
+                let mut report = rule::Report::default();
+                let omitted = report.apply(rules, &mut schema, text).err();
+                (schema.to_text(), omitted, report.converted, report.losses, report.seen)
+            };
+            let (passing, whole) = (outcome(format.rules()), outcome(&all));
+            assert!(passing.4 <= whole.4);
+            assert_eq!(
+                (passing.0, passing.1, passing.2, passing.3),
+                (whole.0, whole.1, whole.2, whole.3),
+                "{format:?} {text:.200}"
+            );
         }
     }
 }

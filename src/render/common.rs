@@ -14,6 +14,10 @@ use crate::core::schema::{
 /// Longest name of a parameter.
 const MAX_PARAMETER: usize = 64;
 
+/// Keywords that older drafts write differently.
+pub(super) const OLDER: &[&str] =
+    &["$id", "dependencies", "exclusiveMaximum", "exclusiveMinimum", "id", "items"];
+
 /// What older drafts write differently, as 2020-12 writes it.
 pub(super) fn modernise(place: &mut Place<'_, '_>) {
     let Some(object) = place.object() else { return };

@@ -11,15 +11,20 @@ use crate::core::{
 
 pub(super) const RULES: &[Rule] = &[
     // GetStream/Vision-Agents#513: $schema is an unknown field.
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
-    Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
+    Rule { id: "DIALECT", at: At::With(&["$schema"]), effect: Effect::Convert, apply: dialect::drop_dialect },
+    Rule {
+        id: "OLDER_DRAFT",
+        at: At::With(common::OLDER),
+        effect: Effect::Convert,
+        apply: common::modernise,
+    },
     Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Omit, apply: common::root_reference_stuck },
     // spring-projects/spring-ai#1373: "parameters schema should be of type OBJECT".
     Rule { id: "ROOT_REFERENCE", at: At::Root, effect: Effect::Convert, apply: common::root_reference },
     Rule { id: "ROOT_TYPE", at: At::Root, effect: Effect::Convert, apply: common::root_type },
     // Gemini API reference, responseJsonSchema: if $ref is set, no other members may be, but for those beginning with $.
     // su-kaka/gcli2api#374 has the error.
-    Rule { id: "REF_SIBLINGS", at: At::Each, effect: Effect::Convert, apply: ref_siblings },
+    Rule { id: "REF_SIBLINGS", at: At::With(&["$ref"]), effect: Effect::Convert, apply: ref_siblings },
     // containers/kubernetes-mcp-server#340: a function without arguments is declared without parameters.
     Rule { id: "NO_PARAMETERS", at: At::Root, effect: Effect::Convert, apply: no_parameters },
 ];

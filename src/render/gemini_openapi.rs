@@ -7,7 +7,7 @@ mod values;
 use super::{
     common, dialect, gemini,
     inline::{Stuck, has_references, inlined},
-    rule::{At, Effect, NULL_BRANCH, Place, Rule},
+    rule::{At, Effect, FLAGS, NULL_BRANCH, Place, Rule},
 };
 use crate::core::schema::tree::{Json, Object};
 
@@ -50,8 +50,13 @@ const IDLE: [&str; 9] = [
 
 pub(super) const RULES: &[Rule] = &[
     // promptfoo/promptfoo#6902: "Unknown name \"$schema\": Cannot find field".
-    Rule { id: "DIALECT", at: At::Each, effect: Effect::Convert, apply: dialect::drop_dialect },
-    Rule { id: "OLDER_DRAFT", at: At::Each, effect: Effect::Convert, apply: common::modernise },
+    Rule { id: "DIALECT", at: At::With(&["$schema"]), effect: Effect::Convert, apply: dialect::drop_dialect },
+    Rule {
+        id: "OLDER_DRAFT",
+        at: At::With(common::OLDER),
+        effect: Effect::Convert,
+        apply: common::modernise,
+    },
     // n8n-io/n8n#25964: no $ref and no $defs. BerriAI/litellm#13151: a recursion has no end when it is written out.
     Rule { id: "REF_INLINED", at: At::Root, effect: Effect::Convert, apply: inline },
     Rule { id: "UNRESOLVABLE_REF", at: At::Root, effect: Effect::Omit, apply: dangling },
@@ -63,33 +68,48 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "ROOT_COMBINATOR", at: At::Root, effect: Effect::Convert, apply: common::root_combinators },
     Rule { id: "ROOT_TYPE", at: At::Root, effect: Effect::Convert, apply: common::root_type },
     // google-genai SDK, Schema: no allOf, no oneOf; anyOf is the only union.
-    Rule { id: "ALL_OF", at: At::Each, effect: Effect::Convert, apply: unions::all_of },
-    Rule { id: "ONE_OF", at: At::Each, effect: Effect::Lossy, apply: unions::one_of },
+    Rule { id: "ALL_OF", at: At::With(&["allOf"]), effect: Effect::Convert, apply: unions::all_of },
+    Rule { id: "ONE_OF", at: At::With(&["oneOf"]), effect: Effect::Lossy, apply: unions::one_of },
     // No const: an enum of one.
-    Rule { id: "CONST", at: At::Each, effect: Effect::Convert, apply: values::constant },
+    Rule { id: "CONST", at: At::With(&["const"]), effect: Effect::Convert, apply: values::constant },
     // netclaw-dev/netclaw#51, zereight/gitlab-mcp#166: `type` is one type; null is `nullable`.
     Rule { id: "TYPE_LIST", at: At::Each, effect: Effect::Convert, apply: unions::type_list },
-    Rule { id: NULL_BRANCH, at: At::Each, effect: Effect::Convert, apply: unions::null_branch },
-    Rule { id: "NULL_VALUE", at: At::Each, effect: Effect::Convert, apply: values::null_value },
+    Rule { id: NULL_BRANCH, at: At::With(&["anyOf"]), effect: Effect::Convert, apply: unions::null_branch },
+    Rule { id: "NULL_VALUE", at: At::With(&["enum"]), effect: Effect::Convert, apply: values::null_value },
     // microsoft/azure-devops-mcp#139, #145: an enum holds texts alone, and no empty ones.
-    Rule { id: "ENUM_OF_TEXTS", at: At::Each, effect: Effect::Lossy, apply: values::enum_of_texts },
+    Rule {
+        id: "ENUM_OF_TEXTS",
+        at: At::With(&["enum"]),
+        effect: Effect::Lossy,
+        apply: values::enum_of_texts,
+    },
     // decolua/9router#380: "enum only allowed for STRING type"; directus/mcp#8: "didn't specify the schema type field".
     Rule { id: "IMPLIED_TYPE", at: At::Each, effect: Effect::Convert, apply: values::implied_type },
     // A union beside properties only says which of them go together.
-    Rule { id: "CONDITION", at: At::Each, effect: Effect::Lossy, apply: unions::condition },
+    Rule { id: "CONDITION", at: At::With(&["anyOf"]), effect: Effect::Lossy, apply: unions::condition },
     // Ours: what the next rules add is bounded.
     Rule { id: "EXPANSION_LIMIT", at: At::Root, effect: Effect::Omit, apply: values::expansion },
     // No tuples, and an array says what it holds.
-    Rule { id: "TUPLE", at: At::Each, effect: Effect::Lossy, apply: values::tuple },
+    Rule { id: "TUPLE", at: At::With(&["prefixItems"]), effect: Effect::Lossy, apply: values::tuple },
     Rule { id: "ARRAY_ITEMS", at: At::Each, effect: Effect::Convert, apply: values::array_items },
     // "schema didn't specify the schema type field": a value of any kind can be a text, a number or a boolean.
     Rule { id: "ANY_VALUE", at: At::Each, effect: Effect::Lossy, apply: values::any_value },
     // No exclusive bounds; of whole numbers the next one is the same.
-    Rule { id: "EXCLUSIVE_BOUND", at: At::Each, effect: Effect::Convert, apply: values::exclusive_bound },
+    Rule {
+        id: "EXCLUSIVE_BOUND",
+        at: At::With(&["exclusiveMinimum", "exclusiveMaximum"]),
+        effect: Effect::Convert,
+        apply: values::exclusive_bound,
+    },
     // google-gemini/gemini-cli#3178: "only 'enum' and 'date-time' are supported for STRING type".
-    Rule { id: "TEXT_FORMAT", at: At::Each, effect: Effect::Lossy, apply: values::text_format },
+    Rule { id: "TEXT_FORMAT", at: At::With(&["format"]), effect: Effect::Lossy, apply: values::text_format },
     // promptfoo/promptfoo#6902: additionalProperties is an unknown field. That an object is closed needs no word.
-    Rule { id: "OPEN_OR_CLOSED", at: At::Each, effect: Effect::Convert, apply: values::open_or_closed },
+    Rule {
+        id: "OPEN_OR_CLOSED",
+        at: At::With(&FLAGS),
+        effect: Effect::Convert,
+        apply: values::open_or_closed,
+    },
     Rule { id: "UNKNOWN_KEYWORD", at: At::Each, effect: Effect::Lossy, apply: unknown_keywords },
     // ai.google.dev function calling: names begin with a letter or _, then [A-Za-z0-9_], 64.
     Rule { id: "PARAMETER_NAME", at: At::Each, effect: Effect::Omit, apply: parameter_names },
@@ -98,9 +118,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule { id: "INEXPRESSIBLE", at: At::Root, effect: Effect::Omit, apply: unions::inexpressible },
     Rule { id: "EMPTY_OBJECT", at: At::Root, effect: Effect::Lossy, apply: unions::left_out },
     // "required[0]: property is not defined".
-    Rule { id: "REQUIRED_UNKNOWN", at: At::Each, effect: Effect::Lossy, apply: values::required_unknown },
+    Rule {
+        id: "REQUIRED_UNKNOWN",
+        at: At::With(&["required"]),
+        effect: Effect::Lossy,
+        apply: values::required_unknown,
+    },
     // lambda-alpha-labs/Graphenium#37: "When using any_of, it must be the only field set".
-    Rule { id: "UNION_ALONE", at: At::Each, effect: Effect::Convert, apply: unions::alone },
+    Rule { id: "UNION_ALONE", at: At::With(&["anyOf"]), effect: Effect::Convert, apply: unions::alone },
     // decolua/9router#380: "enum only allowed for STRING type", and the like. Last, as unions and parts become one before.
     Rule { id: "OF_ITS_TYPE", at: At::Each, effect: Effect::Lossy, apply: values::of_its_type },
     Rule { id: "NO_PARAMETERS", at: At::Root, effect: Effect::Convert, apply: gemini::no_parameters },

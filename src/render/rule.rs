@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use super::{Loss, Omission, inline::Stuck, owner::Owner};
 use crate::core::schema::{
     tree::{Json, Object},
-    walk::{Holds, Path, holds},
+    walk::{Holds, Keywords, Path, holds},
 };
 
 /// Most losses of one tool that are told; the last one then says that there are more.
@@ -30,6 +30,8 @@ pub(super) enum At {
     Root,
     /// At every schema, outer ones first.
     Each,
+    /// The same, if any schema has one of these keywords: the rule finds nothing where none has.
+    With(&'static [&'static str]),
 }
 
 /// What it means that a rule found something.
@@ -44,7 +46,7 @@ pub(super) enum Effect {
 }
 
 /// One row of a provider's table.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     /// UPPER_SNAKE; the reason where a tool is omitted.
     pub id: &'static str,
@@ -210,9 +212,19 @@ impl Report {
             None => made.to_owned(),
         };
         let mut notes = Notes::default();
+        // Unknown where a rule changed something since they were collected.
+        let mut keywords = None;
         for rule in rules {
+            if let At::With(needed) = rule.at
+                && !keywords.get_or_insert_with(|| Keywords::of(schema)).may_hold(needed)
+            {
+                continue;
+            }
             visit(rule, schema, false, &mut Path::default(), &mut notes);
             self.seen += std::mem::take(&mut notes.seen);
+            if !notes.hits.is_empty() {
+                keywords = None;
+            }
             for Hit { pointer, message, lossy } in notes.hits.drain(..) {
                 match rule.effect {
                     Effect::Omit => {

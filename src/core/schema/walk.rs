@@ -143,6 +143,49 @@ pub fn own_size(schema: &Object<'_>) -> (usize, usize) {
     (nodes, bytes)
 }
 
+/// The keywords of a schema and all in it: may name some that are not there, and leaves out none that is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keywords(u64);
+
+impl Keywords {
+    /// Of a schema.
+    pub(crate) fn of(schema: &Json<'_>) -> Self {
+        let mut found = Self::default();
+        found.collect(schema);
+        found
+    }
+
+    /// Whether one of these may be among them.
+    pub(crate) fn may_hold(self, any: &[&str]) -> bool {
+        any.iter().any(|keyword| self.0 & Self::bit(keyword) != 0)
+    }
+
+    fn collect(&mut self, schema: &Json<'_>) {
+        let Json::Object(object) = schema else { return };
+        for (keyword, value) in &object.0 {
+            let keyword = keyword.value();
+            self.0 |= Self::bit(keyword);
+            match (holds(keyword, value), value) {
+                (Some(Holds::Schema), value) => self.collect(value),
+                (Some(Holds::Schemas), Json::Array(items)) => {
+                    items.iter().for_each(|item| self.collect(item))
+                }
+                (Some(Holds::NamedSchemas), Json::Object(named)) => {
+                    named.0.iter().for_each(|(_, item)| self.collect(item));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One of 64 bits: few keywords share one.
+    fn bit(keyword: &str) -> u64 {
+        let bytes = keyword.as_bytes();
+        let (first, last) = (bytes.first().copied().unwrap_or(0), bytes.last().copied().unwrap_or(0));
+        1 << ((bytes.len() + 7 * usize::from(first) + 3 * usize::from(last)) % 64)
+    }
+}
+
 /// Calls `f` for a schema and all in it, outer ones first.
 pub fn each<'t, 'a>(schema: &'t Json<'a>, path: &mut Path, f: &mut dyn FnMut(&'t Json<'a>, &mut Path)) {
     f(schema, path);
