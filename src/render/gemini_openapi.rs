@@ -163,7 +163,7 @@ fn too_large(place: &mut Place<'_, '_>) {
         let most = super::inline::MAX_NODES;
         place.hit_pointer(
             at,
-            format!("without references the schema has more than {most} values or 64 levels"),
+            format_args!("without references the schema has more than {most} values or 64 levels"),
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The engine behind a provider's table of rules: each rule goes over the schema once, in the table's order.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, fmt};
 
 use super::{Loss, Omission, inline::Stuck, owner::Owner};
 use crate::core::schema::{
@@ -105,37 +105,37 @@ impl<'a> Place<'_, 'a> {
     }
 
     /// The rule found something here.
-    pub(super) fn hit(&mut self, message: impl Into<String>) {
+    pub(super) fn hit(&mut self, message: impl fmt::Display) {
         if self.is_told(false) {
-            self.note(self.path.shown(), message.into(), false);
+            self.note(self.path.shown(), message.to_string(), false);
         }
     }
 
     /// The rule found something at a keyword.
-    pub(super) fn hit_at(&mut self, keyword: &str, message: impl Into<String>) {
+    pub(super) fn hit_at(&mut self, keyword: &str, message: impl fmt::Display) {
         if self.is_told(false) {
-            self.note(self.path.at(keyword), message.into(), false);
+            self.note(self.path.at(keyword), message.to_string(), false);
         }
     }
 
     /// A conversion that usually keeps everything did not.
-    pub(super) fn lost_at(&mut self, keyword: &str, message: impl Into<String>) {
+    pub(super) fn lost_at(&mut self, keyword: &str, message: impl fmt::Display) {
         if self.is_told(true) {
-            self.note(self.path.at(keyword), message.into(), true);
+            self.note(self.path.at(keyword), message.to_string(), true);
         }
     }
 
     /// The same, with a pointer of its own.
-    pub(super) fn lost_pointer(&mut self, pointer: String, message: impl Into<String>) {
+    pub(super) fn lost_pointer(&mut self, pointer: String, message: impl fmt::Display) {
         if self.is_told(true) {
-            self.note(pointer, message.into(), true);
+            self.note(pointer, message.to_string(), true);
         }
     }
 
     /// Something was found, with a pointer of its own.
-    pub(super) fn hit_pointer(&mut self, pointer: String, message: impl Into<String>) {
+    pub(super) fn hit_pointer(&mut self, pointer: String, message: impl fmt::Display) {
         if self.is_told(false) {
-            self.note(pointer, message.into(), false);
+            self.note(pointer, message.to_string(), false);
         }
     }
 

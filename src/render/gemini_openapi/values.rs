@@ -117,7 +117,7 @@ pub(super) fn implied_type(place: &mut Place<'_, '_>) {
     let implied = IMPLIED.iter().find(|(keyword, _)| object.has(keyword));
     if let Some((keyword, name)) = implied {
         object.prepend("type", Json::text(*name));
-        place.hit_at("type", format!("added, as {keyword} is about values of type {name}"));
+        place.hit_at("type", format_args!("added, as {keyword} is about values of type {name}"));
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn expansion(place: &mut Place<'_, '_>) {
         added += each_adds * (inside.filter(|inner| says_nothing(inner)).count() + usize::from(open_array));
     });
     if added > 0 && place.schema.nodes(MAX_NODES + 1) + added > MAX_NODES {
-        place.hit(format!(
+        place.hit(format_args!(
             "the schema would hold more than {MAX_NODES} values, as this format says a value of any kind as a union"
         ));
     }
@@ -202,14 +202,14 @@ pub(super) fn exclusive_bound(place: &mut Place<'_, '_>) {
         match (next, object.has(inclusive)) {
             (Some(next), false) => {
                 object.set(inclusive, Json::literal(next.to_string()));
-                place.hit_at(exclusive, format!("written as {inclusive}"));
+                place.hit_at(exclusive, format_args!("written as {inclusive}"));
             }
             (_, has) => {
                 tell(object, told(exclusive, &bound));
                 if !has {
                     object.set(inclusive, bound);
                 }
-                place.lost_at(exclusive, format!("this format has {inclusive} alone"));
+                place.lost_at(exclusive, format_args!("this format has {inclusive} alone"));
             }
         }
     }
@@ -230,7 +230,7 @@ pub(super) fn text_format(place: &mut Place<'_, '_>) {
         tell(object, told("format", &format));
         place.hit_at(
             "format",
-            format!(
+            format_args!(
                 "this format knows {} here",
                 if known.is_empty() { "none".to_owned() } else { known.join(" and ") }
             ),
@@ -272,7 +272,8 @@ pub(super) fn of_its_type(place: &mut Place<'_, '_>) {
         false
     });
     for keyword in strange {
-        place.hit_at(&keyword, format!("says nothing of values of type {own}, and is refused beside it"));
+        place
+            .hit_at(&keyword, format_args!("says nothing of values of type {own}, and is refused beside it"));
     }
     for keyword in vast {
         place.hit_at(&keyword, "this format counts no further than an int64");
