@@ -142,16 +142,17 @@ pub async fn start_with(settings: Settings, clock: Clock) -> Result<Running, Err
         ServerAllowlist::from_environment(&environment(&settings)).map_err(Error::Configuration)?;
     log(&lines);
     let defaults = defaults(&settings);
+    let metrics = Metrics::new();
+    let tls = tls(&settings, &metrics)?;
     let (policy, rules) = (egress_policy(&settings)?, carry_rules(&settings));
     let bound = bind("TOOLPULSE_LISTEN", settings.listen, serve::connection_cap()).await?;
-    let bound = bound.with_patience(patience(&settings));
+    let bound = bound.with_patience(patience(&settings)).with_tls(tls.clone());
     let admin = bind("TOOLPULSE_ADMIN_LISTEN", settings.admin_listen, serve::ADMIN_CONNECTIONS).await?;
     let (address, admin_address) = (bound.address(), admin.address());
     let policy = policy.without(&[address, admin_address]);
     let declared = settings.manifest.as_deref().map(manifest::load).transpose();
     let declared = declared.map_err(|e| Error::Configuration(e.to_string()))?;
 
-    let metrics = Metrics::new();
     let health = HealthState::default();
     let (readiness, starting) = Readiness::new(health.clone());
     let (store, loaded) =
@@ -218,7 +219,7 @@ pub async fn start_with(settings: Settings, clock: Clock) -> Result<Running, Err
     let stop = server.stop.clone();
     let task = tokio::spawn(server.run(
         Ports { bound, admin, routes, admin_routes, readiness, metrics },
-        Work { handle, judge, reader, follower, strict, starting },
+        Work { handle, judge, reader, follower, strict, starting, tls },
     ));
     Ok(Running { address, admin: admin_address, stop, task })
 }
@@ -252,6 +253,7 @@ struct Work {
     follower: Option<manifest::Follower>,
     strict: Option<strict::Waiting>,
     starting: Pending,
+    tls: Option<serve::tls::Tls>,
 }
 
 impl Server {
@@ -303,7 +305,13 @@ impl Server {
 
     /// Starts what goes on beside serving.
     fn begin(&mut self, work: Work, readiness: Readiness) {
-        let Work { handle, judge, reader, follower, strict, starting } = work;
+        let Work { handle, judge, reader, follower, strict, starting, tls } = work;
+        if let Some(tls) = tls {
+            self.background.spawn(async move {
+                tls.follow().await;
+                Ok(())
+            });
+        }
         if let Some(follower) = follower {
             let (events, changes) = mpsc::channel(1);
             self.background.spawn(async move {
@@ -410,6 +418,23 @@ fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {
         config::Egress::Cluster => egress::Mode::Cluster,
     };
     egress::Policy::parse(mode, &settings.probe.allow).map_err(Error::Configuration)
+}
+
+/// TLS of the API, if it is asked for. Without it nobody may listen but on loopback, or where an operator said so.
+fn tls(settings: &Settings, metrics: &Metrics) -> Result<Option<serve::tls::Tls>, Error> {
+    let Some(config::Tls { cert, key, client_ca, client_required }) = settings.tls.clone() else {
+        if settings.allow_plaintext || settings.listen.ip().to_canonical().is_loopback() {
+            return Ok(None);
+        }
+        return Err(Error::Configuration(format!(
+            "listen={}: without TLS everybody on the way can read and change what is said there; set tls_cert and tls_key, or \
+             allow_plaintext=true where something in front of the server speaks TLS",
+            settings.listen
+        )));
+    };
+    let clients = client_ca.map(|path| (path, client_required));
+    let files = serve::tls::Files { certificate: cert, key, clients };
+    serve::tls::Tls::load(files, metrics.clone()).map(Some).map_err(Error::Configuration)
 }
 
 fn watch_settings(settings: &Settings) -> WatchSettings {

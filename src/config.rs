@@ -7,6 +7,7 @@ mod parse;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod tls;
 pub(crate) mod yaml;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -16,6 +17,7 @@ pub use self::{
     layers::{Effective, Layers, Origin},
     options::{ClientFlags, LogFlags, OPTIONS, ServerFlags, Setting},
     parse::duration,
+    tls::{ClientTls, Tls},
 };
 use crate::{
     core::{
@@ -70,6 +72,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Address of the admin port.
     pub admin_listen: SocketAddr,
+    /// TLS of the gRPC API; none: plaintext.
+    pub tls: Option<Tls>,
+    /// Whether the API may be plaintext on an address that is not loopback.
+    pub allow_plaintext: bool,
     /// Where tools are kept.
     pub store: Store,
     /// Directory of the sqlite store.
@@ -205,6 +211,8 @@ pub struct Drain {
 pub struct ClientSettings {
     /// The server's URL.
     pub server: String,
+    /// How TLS is spoken, if the URL asks for it.
+    pub tls: ClientTls,
     /// The namespace to work in.
     pub namespace: Namespace,
     /// Whether somebody named the namespace.
@@ -222,6 +230,8 @@ impl Layers {
         Ok(Settings {
             listen: self.get("listen", parse::address)?,
             admin_listen: self.get("admin_listen", parse::address)?,
+            tls: self.tls()?,
+            allow_plaintext: self.get("allow_plaintext", parse::boolean)?,
             store: self.get("store", store)?,
             data_dir: self.data_dir()?,
             manifest: self.optional("manifest", parse::path)?,
@@ -255,8 +265,10 @@ impl Layers {
     /// # Errors
     /// The first wrong setting.
     pub fn client(&self) -> Result<ClientSettings, Error> {
+        let server = self.get("server", parse::server)?;
         Ok(ClientSettings {
-            server: self.get("server", parse::server)?,
+            tls: self.client_tls(&server)?,
+            server,
             namespace: self.get("namespace", parse::namespace)?,
             namespace_given: self.effective("namespace")?.origin != Origin::Default,
             json: self.get("output", |t| parse::word(t, &[("table", false), ("json", true)]))?,

@@ -30,11 +30,18 @@ struct Inner {
     prober_overloaded: Gauge,
     prober_suspect: Gauge,
     probe_lateness: Family<LaneLabels, Histogram, fn() -> Histogram>,
+    tls_reloads: Family<ResultLabels, Counter>,
+    tls_handshake_failures: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LaneLabels {
     lane: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -86,6 +93,12 @@ impl Metrics {
         let help = "How long after they were due probes started, by the lane they waited in";
         let seconds = prometheus_client::registry::Unit::Seconds;
         registry.register_with_unit("probe_lateness", help, seconds, probe_lateness.clone());
+        let tls_reloads = Family::default();
+        let help = "Changes of the files of TLS, by result: ok, or failed, where the old ones stay in force";
+        registry.register("tls_reloads", help, tls_reloads.clone());
+        let tls_handshake_failures = Counter::default();
+        let help = "Connections that were closed as their TLS handshake failed";
+        registry.register("tls_handshake_failures", help, tls_handshake_failures.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The running version", version);
         let metrics = Self {
@@ -99,6 +112,8 @@ impl Metrics {
                 prober_overloaded,
                 prober_suspect,
                 probe_lateness,
+                tls_reloads,
+                tls_handshake_failures,
             }),
         };
         metrics.set_tools(0, 0, 0);
@@ -149,6 +164,16 @@ impl Metrics {
     /// A message of a watch was encoded.
     pub fn watch_encoding(&self) {
         self.inner.watch_encodings.inc();
+    }
+
+    /// The files of TLS changed: `ok` or `failed`.
+    pub fn tls_reload(&self, result: &'static str) {
+        self.inner.tls_reloads.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// A TLS handshake failed.
+    pub fn tls_handshake_failed(&self) {
+        self.inner.tls_handshake_failures.inc();
     }
 
     /// Everything, as OpenMetrics text.

@@ -4,6 +4,7 @@ mod accept;
 mod conn;
 mod drain;
 mod gather;
+pub mod tls;
 
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -75,6 +76,7 @@ pub struct Bound {
     address: SocketAddr,
     max_connections: usize,
     patience: Patience,
+    tls: Option<tls::Tls>,
 }
 
 impl Bound {
@@ -85,13 +87,19 @@ impl Bound {
         };
         let listener = TcpListener::bind(address).await.map_err(named)?;
         let address = listener.local_addr().map_err(named)?;
-        Ok(Self { listener, address, max_connections, patience: Patience::default() })
+        Ok(Self { listener, address, max_connections, patience: Patience::default(), tls: None })
     }
 
     /// Another patience than the default one.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// With TLS.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<tls::Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     /// The address with the real port.
@@ -140,9 +148,9 @@ pub async fn serve(
     metrics: &Metrics,
     drain: &Drain,
 ) -> Result<(), tonic::transport::Error> {
-    let Bound { listener, address, max_connections, patience } = bound;
+    let Bound { listener, address, max_connections, patience, tls } = bound;
     let places = Arc::new(Semaphore::new(max_connections));
-    let incoming = Incoming::new(listener, protocols, Arc::clone(&places), drain.clone());
+    let incoming = Incoming::new(listener, protocols, tls, Arc::clone(&places), drain.clone());
     let begun = drain.signal();
     let stalls = Stalls::default();
     let server = Server::builder()

@@ -31,7 +31,7 @@ use toolpulse::{
         HealthCheckRequest, HealthListRequest, health_check_response::ServingStatus,
         health_client::HealthClient,
     },
-    serve::{self, Bound, Drain, GRACE, Protocols},
+    serve::{self, Bound, Drain, GRACE, Protocols, tls},
     service::{health::HealthState, reflection},
 };
 
@@ -364,11 +364,19 @@ async fn a_call_that_its_client_gave_up_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_connection_is_closed_after_ten_seconds() {
-    let server = Server::start().await;
-    let mut silent = TcpStream::connect(server.address).await.unwrap();
-    let start = Instant::now();
-    assert!(is_closed(&mut silent).await);
-    assert!((10_000..10_100).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    let file =
+        |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/prober/tls").join(name);
+    let files = tls::Files { certificate: file("served.pem"), key: file("served.key"), clients: None };
+    let tls = tls::Tls::load(files, Metrics::new()).unwrap();
+    for tls in [None, Some(tls)] {
+        let health = HealthState::default();
+        let bound = bind(10).await.with_tls(tls);
+        let server = Server::run(bound, Protocols::Grpc, Routes::default(), health, Metrics::new());
+        let mut silent = TcpStream::connect(server.address).await.unwrap();
+        let start = Instant::now();
+        assert!(is_closed(&mut silent).await, "never");
+        assert!((10_000..10_100).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]

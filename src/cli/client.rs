@@ -1,15 +1,15 @@
 //! The way to the server.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, fs, path::Path, time::Duration};
 
 use tonic::{
     Request,
-    transport::{Channel, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
 use super::{Failure, failure::chain};
 use crate::{
-    config::ClientSettings,
+    config::{ClientSettings, ClientTls},
     proto::v1::{
         agent_policy_service_client::AgentPolicyServiceClient,
         gateway_status_service_client::GatewayStatusServiceClient,
@@ -36,12 +36,32 @@ pub(super) async fn channel(settings: &ClientSettings) -> Result<Channel, Failur
 pub(super) async fn connect(settings: &ClientSettings, within: Duration) -> Result<Channel, String> {
     let server = &settings.server;
     let endpoint = Endpoint::from_shared(server.clone()).map_err(|e| format!("{server}: {}", chain(&e)))?;
+    let endpoint = match server.starts_with("https://") {
+        true => endpoint.tls_config(tls(settings)?).map_err(|e| format!("{server}: {}", chain(&e)))?,
+        false => endpoint,
+    };
     let endpoint = endpoint.connect_timeout(within).http2_keep_alive_interval(PING).keep_alive_timeout(PONG);
     // The outermost text is "transport error" only.
     endpoint
         .connect()
         .await
         .map_err(|e| format!("cannot reach {server}: {}", e.source().map_or_else(|| chain(&e), chain)))
+}
+
+/// How TLS is spoken. Files are read anew for each connection, so that a watch comes back with a rotated certificate.
+fn tls(settings: &ClientSettings) -> Result<ClientTlsConfig, String> {
+    let read = |setting: &str, path: &Path| {
+        fs::read(path).map_err(|e| format!("{setting}: cannot read {}: {e}", path.display()))
+    };
+    let ClientTls { server_ca, identity } = &settings.tls;
+    let mut tls = match server_ca {
+        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("server_ca", path)?)),
+        None => ClientTlsConfig::new().with_webpki_roots(),
+    };
+    if let Some((cert, key)) = identity {
+        tls = tls.identity(Identity::from_pem(read("client_cert", cert)?, read("client_key", key)?));
+    }
+    Ok(tls)
 }
 
 /// The client of the registry.

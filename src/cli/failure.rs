@@ -69,7 +69,8 @@ impl From<io::Error> for Failure {
 /// A failed call in one line: what is wrong, field by field, then code and reason for those who look them up.
 pub(super) fn describe(status: &Status) -> String {
     let details = status.get_error_details();
-    let mut text = status.message().to_owned();
+    // Where the connection broke, the reason is in the causes.
+    let mut text = std::error::Error::source(status).map_or_else(|| status.message().to_owned(), chain);
     for violation in details.bad_request().map_or(&[][..], |b| &b.field_violations) {
         // The server's message tells most of them already.
         if !text.contains(&violation.description) {

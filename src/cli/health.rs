@@ -100,7 +100,13 @@ mod tests {
 
     fn settings(address: std::net::SocketAddr) -> ClientSettings {
         let server = format!("http://{address}");
-        ClientSettings { server, namespace: Namespace::default(), namespace_given: false, json: false }
+        ClientSettings {
+            server,
+            tls: crate::config::ClientTls::default(),
+            namespace: Namespace::default(),
+            namespace_given: false,
+            json: false,
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -88,6 +88,17 @@ options! {
             "Address of the gRPC API; port 0 picks a free one";
         admin_listen, "TOOLPULSE_ADMIN_LISTEN", "127.0.0.1:9091", "ADDR:PORT",
             "Address of health, readiness and metrics; port 0 picks a free one";
+        tls_cert, "TOOLPULSE_TLS_CERT", "", "FILE",
+            "Certificate chain of the API in PEM, with tls_key; without it the API is plaintext; followed on change";
+        tls_key, "TOOLPULSE_TLS_KEY", "", "FILE",
+            "Private key of tls_cert in PEM";
+        tls_client_ca, "TOOLPULSE_TLS_CLIENT_CA", "", "FILE",
+            "Authorities of the clients' certificates in PEM; without it clients show none; followed on change";
+        tls_client_auth, "TOOLPULSE_TLS_CLIENT_AUTH", "required", "WHEN",
+            "With tls_client_ca: whether clients must have a certificate: required or optional";
+        allow_plaintext, "TOOLPULSE_ALLOW_PLAINTEXT", "false", "BOOL",
+            "Permit to listen without TLS on an address that is not loopback",
+            #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];
         store, "TOOLPULSE_STORE", "sqlite", "STORE",
             "Where tools are kept: sqlite (in the data directory) or memory (lost at the end)";
         data_dir, "TOOLPULSE_DATA_DIR", "./data", "DIR",
@@ -153,7 +164,13 @@ options! {
     /// Settings of the commands that talk to a server.
     ClientFlags {
         server, "TOOLPULSE_SERVER", "http://127.0.0.1:50051", "ADDR",
-            "Server to talk to: http://HOST:PORT or HOST:PORT", #[arg(global = true)];
+            "Server to talk to: http://HOST:PORT or HOST:PORT, or https://HOST:PORT", #[arg(global = true)];
+        server_ca, "TOOLPULSE_SERVER_CA", "", "FILE",
+            "With https: authorities of the server's certificate in PEM, instead of the public ones", #[arg(global = true)];
+        client_cert, "TOOLPULSE_CLIENT_CERT", "", "FILE",
+            "With https: certificate to show to the server in PEM, with client_key", #[arg(global = true)];
+        client_key, "TOOLPULSE_CLIENT_KEY", "", "FILE",
+            "Private key of client_cert in PEM", #[arg(global = true)];
         namespace, "TOOLPULSE_NAMESPACE", "default", "NAME",
             "Namespace to work in", #[arg(global = true)];
         output, "TOOLPULSE_OUTPUT", "table", "FORMAT",

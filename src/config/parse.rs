@@ -117,14 +117,17 @@ pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
     Namespace::parse(text)
 }
 
-/// `http://host:port` or `host:port`, made a URL.
+/// `http://host:port`, `https://host:port` or `host:port`, made a URL.
 pub(super) fn server(text: &str) -> Result<String, String> {
-    let wrong = || format!("{} is not http://HOST:PORT or HOST:PORT", quote(text));
-    if text.starts_with("https://") {
-        return Err(format!("{} asks for TLS, which is not supported yet; use http://", quote(text)));
-    }
-    let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    let url = format!("http://{authority}");
+    let wrong = || format!("{} is not http://HOST:PORT, https://HOST:PORT or HOST:PORT", quote(text));
+    let (scheme, authority) = match text.split_once("://") {
+        Some(("https", authority)) => ("https", authority),
+        Some(("http", authority)) => ("http", authority),
+        Some(_) => return Err(wrong()),
+        None => ("http", text),
+    };
+    let authority = authority.trim_end_matches('/');
+    let url = format!("{scheme}://{authority}");
     let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
     let plain = parsed.path() == "/" && parsed.query().is_none() && !authority.contains('@');
     match parsed.port_u16() {

@@ -25,6 +25,8 @@ fn defaults_are_the_documented_ones() {
         Settings {
             listen: "127.0.0.1:50051".parse().unwrap(),
             admin_listen: "127.0.0.1:9091".parse().unwrap(),
+            tls: None,
+            allow_plaintext: false,
             store: Store::Sqlite,
             data_dir: PathBuf::from("./data"),
             manifest: None,
@@ -62,6 +64,7 @@ fn defaults_are_the_documented_ones() {
         client,
         ClientSettings {
             server: "http://127.0.0.1:50051".to_owned(),
+            tls: crate::config::ClientTls::default(),
             namespace: Namespace::default(),
             namespace_given: false,
             json: false,
@@ -221,12 +224,13 @@ fn servers() {
         ("http://127.0.0.1:50051", "http://127.0.0.1:50051"),
         ("tools.internal:80", "http://tools.internal:80"),
         ("http://[::1]:1/", "http://[::1]:1"),
+        ("https://tools:443", "https://tools:443"),
     ] {
         let layers = layers(&[("server", text)], &[], None).unwrap();
         assert_eq!(layers.client().unwrap().server, url);
     }
     for (text, what) in [
-        ("https://tools:443", "asks for TLS"),
+        ("https://tools", "is not http://HOST:PORT"),
         ("tools.internal", "is not http://HOST:PORT"),
         ("http://a:1/path", "is not http://HOST:PORT"),
         ("ftp://a:1", "is not http://HOST:PORT"),

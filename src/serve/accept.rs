@@ -16,7 +16,12 @@ use tokio::{
 };
 use tokio_stream::Stream;
 
-use super::{Protocols, conn::Conn, drain::Drain};
+use super::{
+    Protocols,
+    conn::Conn,
+    drain::Drain,
+    tls::{Tls, Transport},
+};
 
 /// How long to wait after an accept that failed for want of something (files, memory). The connection stays in the queue, so
 /// that an immediate try would fail the same way and burn a core.
@@ -35,6 +40,7 @@ const RESERVED_FILES: u64 = 1_280;
 pub(super) struct Incoming {
     listener: TcpListener,
     protocols: Protocols,
+    tls: Option<Tls>,
     places: Arc<Semaphore>,
     drain: Drain,
     backoff: Option<Pin<Box<Sleep>>>,
@@ -47,10 +53,11 @@ impl Incoming {
     pub(super) fn new(
         listener: TcpListener,
         protocols: Protocols,
+        tls: Option<Tls>,
         places: Arc<Semaphore>,
         drain: Drain,
     ) -> Self {
-        Self { listener, protocols, places, drain, backoff: None, full: false, failing: false }
+        Self { listener, protocols, tls, places, drain, backoff: None, full: false, failing: false }
     }
 
     /// The connection, or nothing where there is no place for it: a client that is told at once can go elsewhere.
@@ -66,7 +73,12 @@ impl Incoming {
         }
         // Small replies must not wait for the peer's delayed ACK. A failure means that the peer has gone: reading will tell.
         let _ = tcp.set_nodelay(true);
-        Some(Conn::new(tcp, address, self.protocols, &self.drain, place?))
+        let place = place?;
+        let transport = match &self.tls {
+            Some(tls) => tls.accept(tcp),
+            None => Transport::Plain(tcp),
+        };
+        Some(Conn::new(transport, address, self.protocols, &self.drain, place))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One accepted connection: plain TCP that can be cut from outside.
+//! One accepted connection, which can be cut from outside.
 //!
 //! HTTP servers end gracefully only if every peer cooperates. A peer that sent nothing, one that is frozen and one that never
 //! reads would keep them for ever, so the last word is had here, below HTTP: once the switch is thrown every read and write fails.
@@ -12,14 +12,13 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     sync::OwnedSemaphorePermit,
     time::{Sleep, sleep},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use super::{OPENING_TIMEOUT, Protocols, drain::Drain, gather::Gather};
+use super::{OPENING_TIMEOUT, Protocols, drain::Drain, gather::Gather, tls::Transport};
 
 /// Who is at the other end. Every request carries it as an extension.
 #[derive(Clone, Debug)]
@@ -40,7 +39,7 @@ impl Peer {
 
 /// An accepted connection.
 pub(super) struct Conn {
-    tcp: Gather<TcpStream>,
+    transport: Gather<Transport>,
     peer: Peer,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     opening: Option<Opening>,
@@ -58,7 +57,7 @@ struct Opening {
 
 impl Conn {
     pub(super) fn new(
-        tcp: TcpStream,
+        transport: Transport,
         address: SocketAddr,
         protocols: Protocols,
         drain: &Drain,
@@ -67,7 +66,7 @@ impl Conn {
         // A token of its own: the connections do not contend for one lock, and each can be cut alone.
         let close = drain.kill_token().child_token();
         Self {
-            tcp: Gather::new(tcp, protocols == Protocols::Grpc),
+            transport: Gather::new(transport, protocols == Protocols::Grpc),
             closed: Box::pin(close.clone().cancelled_owned()),
             peer: Peer { address, close },
             opening: Some(Opening {
@@ -86,6 +85,14 @@ impl Conn {
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed the connection"))
             }
             Poll::Pending => Ok(()),
+        }
+    }
+
+    /// What came of reading or writing; while it waits, the opening may end.
+    fn in_time<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &mut self.opening {
+            Some(opening) if outcome.is_pending() => opening.poll_end(cx).map(Err),
+            _ => outcome,
         }
     }
 }
@@ -109,24 +116,23 @@ impl AsyncRead for Conn {
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        let read = Pin::new(&mut self.transport).poll_read(cx, buf);
         let came = buf.filled().len() - before;
         if let Some(opening) = &mut self.opening {
             opening.missing = opening.missing.saturating_sub(came);
             if opening.missing == 0 {
                 self.opening = None;
-            } else if read.is_pending() {
-                return opening.poll_end(cx).map(Err);
             }
         }
-        read
+        self.in_time(cx, read)
     }
 }
 
 impl AsyncWrite for Conn {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
+        let written = Pin::new(&mut self.transport).poll_write(cx, buf);
+        self.in_time(cx, written)
     }
 
     fn poll_write_vectored(
@@ -135,21 +141,23 @@ impl AsyncWrite for Conn {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.transport).poll_write_vectored(cx, bufs);
+        self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        self.transport.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 }
 

@@ -15,6 +15,7 @@ mod settings;
 mod shutdown;
 mod stalled;
 mod standstill;
+mod tls;
 mod watch;
 mod watches;
 

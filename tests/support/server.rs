@@ -30,11 +30,12 @@ use super::{SOON, http_get};
 /// Path of the binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_toolpulse");
 
-/// How a server under test is started. The listen addresses are always free ports on loopback.
+/// How a server under test is started. Its ports are always free ones, on loopback unless a test says otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerConfig {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    listen: String,
     store: String,
     data_dir: PathBuf,
     probe_allow: Option<String>,
@@ -47,6 +48,7 @@ impl ServerConfig {
         Self {
             args: Vec::new(),
             env: Vec::new(),
+            listen: "127.0.0.1:0".into(),
             store: "sqlite".into(),
             data_dir,
             // The tests' own targets are on loopback, where the egress guard lets no probe go by itself.
@@ -65,6 +67,12 @@ impl ServerConfig {
     /// Sets a variable of the server's environment.
     pub(crate) fn env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> &mut Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Another address of the API than a free port on loopback.
+    pub(crate) fn listen(&mut self, address: &str) -> &mut Self {
+        self.listen = address.into();
         self
     }
 
@@ -108,7 +116,7 @@ impl ServerConfig {
             None => clean_command(),
         };
         command.arg("serve");
-        command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", &self.store]);
+        command.args(["--listen", &self.listen, "--admin-listen", "127.0.0.1:0", "--store", &self.store]);
         command.arg("--data-dir").arg(&self.data_dir);
         if let Some(allow) = &self.probe_allow {
             command.args(["--probe-allow", allow]);

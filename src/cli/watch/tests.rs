@@ -179,6 +179,7 @@ async fn watch(scripts: impl IntoIterator<Item = Script>) -> Watched {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = ClientSettings {
         server: format!("http://{}", listener.local_addr().unwrap()),
+        tls: crate::config::ClientTls::default(),
         namespace: Namespace::default(),
         namespace_given: false,
         json: true,
