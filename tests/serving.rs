@@ -152,7 +152,7 @@ async fn health_keeps_its_contract() {
     let list = client.list(HealthListRequest {}).await.unwrap().into_inner().statuses;
     let mut names: Vec<_> = list.keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, ["", "toolpulse.v1.GatewayStatusService", REGISTRY]);
+    assert_eq!(names, ["", "liveness", "toolpulse.v1.GatewayStatusService", REGISTRY]);
     assert!(list.values().all(|s| s.status() == ServingStatus::Serving));
 
     // The drain is latched, is told, and ends the watches.
@@ -169,6 +169,9 @@ async fn health_keeps_its_contract() {
     }
     let reply = client.check(asks("")).await.unwrap().into_inner();
     assert_eq!(reply.status(), ServingStatus::NotServing);
+    // Whoever restarts what does not live must not restart what drains.
+    let reply = client.check(asks("liveness")).await.unwrap().into_inner();
+    assert_eq!(reply.status(), ServingStatus::Serving);
 }
 
 macro_rules! reflected_services {

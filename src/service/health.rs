@@ -1,7 +1,8 @@
 //! `grpc.health.v1`, by its contract.
 //!
 //! Health says whether this server takes requests. It never depends on the tools: a registry whose tools are all down is as
-//! useful as ever, and restarting it would mend nothing.
+//! useful as ever, and restarting it would mend nothing. For the same reason a probe that restarts what does not answer must
+//! not ask whether the server is ready: it asks for `liveness`, which is SERVING as long as anything answers.
 
 use std::{
     pin::Pin,
@@ -23,7 +24,9 @@ use crate::{
     },
 };
 
-/// What can be asked about. All are up or down together; the empty name is the server as a whole.
+/// SERVING whatever the others are: that it answers is what it says.
+const LIVENESS: &str = "liveness";
+/// What else can be asked about. All are up or down together; the empty name is the server as a whole.
 const SERVICES: [&str; 3] = ["", "toolpulse.v1.ToolRegistryService", "toolpulse.v1.GatewayStatusService"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +81,6 @@ impl HealthState {
     pub fn service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService { state: self.clone() })
     }
-
-    fn status(&self) -> ServingStatus {
-        status_of(*self.phase.borrow())
-    }
 }
 
 /// Answers Check, Watch and List from a [`HealthState`].
@@ -103,7 +102,7 @@ impl Health for HealthService {
             let message = format!("no service '{}'", error::cut(&service));
             return Err(error::status(Code::NotFound, "SERVICE_NOT_FOUND", message, [("service", service)]));
         }
-        Ok(Response::new(reply(self.state.status())))
+        Ok(Response::new(reply(status_of(&service, *self.state.phase.borrow()))))
     }
 
     async fn watch(
@@ -112,7 +111,7 @@ impl Health for HealthService {
     ) -> Result<Response<Self::WatchStream>, Status> {
         Ok(Response::new(Statuses {
             phases: WatchStream::new(self.state.phase.subscribe()),
-            known: is_known(&request.into_inner().service),
+            service: request.into_inner().service,
             last: None,
             ends: false,
             done: false,
@@ -120,8 +119,9 @@ impl Health for HealthService {
     }
 
     async fn list(&self, _: Request<HealthListRequest>) -> Result<Response<HealthListResponse>, Status> {
-        let now = reply(self.state.status());
-        let statuses = SERVICES.map(|name| (name.to_owned(), now)).into();
+        let phase = *self.state.phase.borrow();
+        let names = SERVICES.into_iter().chain([LIVENESS]);
+        let statuses = names.map(|name| (name.to_owned(), reply(status_of(name, phase)))).collect();
         Ok(Response::new(HealthListResponse { statuses }))
     }
 }
@@ -130,7 +130,7 @@ impl Health for HealthService {
 #[derive(Debug)]
 pub struct Statuses {
     phases: WatchStream<Phase>,
-    known: bool,
+    service: String,
     last: Option<ServingStatus>,
     ends: bool,
     done: bool,
@@ -152,7 +152,7 @@ impl Stream for Statuses {
                 return Poll::Ready(None);
             };
             self.ends = phase == Phase::Draining;
-            let status = if self.known { status_of(phase) } else { ServingStatus::ServiceUnknown };
+            let status = status_of(&self.service, phase);
             if self.last.replace(status) != Some(status) {
                 return Poll::Ready(Some(Ok(reply(status))));
             }
@@ -161,11 +161,13 @@ impl Stream for Statuses {
 }
 
 fn is_known(service: &str) -> bool {
-    SERVICES.contains(&service)
+    SERVICES.contains(&service) || service == LIVENESS
 }
 
-fn status_of(phase: Phase) -> ServingStatus {
+fn status_of(service: &str, phase: Phase) -> ServingStatus {
     match phase {
+        _ if !is_known(service) => ServingStatus::ServiceUnknown,
+        _ if service == LIVENESS => ServingStatus::Serving,
         Phase::Ready => ServingStatus::Serving,
         Phase::NotReady | Phase::Draining => ServingStatus::NotServing,
     }
