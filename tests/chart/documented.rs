@@ -121,9 +121,18 @@ fn templates_depend_on_values_alone() {
         ] {
             assert!(!template.contains(never), "{file} has {never}");
         }
+        if file.ends_with("NOTES.txt") {
+            continue;
+        }
         // `default` takes 0, false and "" for nothing: only texts and maps that are empty when unset may use it.
         for line in template.lines().filter(|l| l.contains("default ")) {
-            let fine = ["default (dict)", "default .Chart", "default .Release", "default 0 (get $seen"];
+            let fine = [
+                "default (dict)",
+                "default (list)",
+                "default .Chart",
+                "default .Release",
+                "default 0 (get $seen",
+            ];
             assert!(!line.contains("{{") || fine.iter().any(|f| line.contains(f)), "{file}: {line}");
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     documented::schema,
-    helm::{CHART, Helm, RELEASE, Rendered, in_parallel, list, text, value_files},
+    helm::{Helm, Rendered, in_parallel, list, text, value_files},
 };
 
 /// openfga/helm-charts#259: a limit of 0 could not be set, since a template took 0 for nothing.
@@ -45,10 +45,8 @@ fn h2_every_number_that_may_be_zero_is_rendered_as_zero() {
     let mut found = Vec::new();
     zeros(&schema(), &[], &mut found);
     assert!(found.len() >= 5, "{found:?}");
-    let count = |values: &str| {
-        let text = helm.text_of(CHART, RELEASE, &[], values).unwrap();
-        text.lines().filter(|line| line.trim_end().ends_with(": 0")).count()
-    };
+    let count =
+        |values: &str| helm.text(values).lines().filter(|line| line.trim_end().ends_with(": 0")).count();
     for values in found {
         let one = values.to_string().replace(":0}", ":1}");
         let (zero, one) = (count(&values.to_string()), count(&one));
@@ -372,8 +370,7 @@ fn h23_probes_ask_the_admin_port() {
 #[test]
 fn h38_the_notes_tell_of_cut_streams() {
     for helm in Helm::all() {
-        let args = ["install", "rel", CHART, "--dry-run=client", "--values", "-"];
-        let notes = helm.run(&args, "{grpcRoute: {enabled: true, parentRefs: [{name: a}]}}").unwrap();
+        let notes = helm.dry_run("agents", "{grpcRoute: {enabled: true, parentRefs: [{name: a}]}}");
         assert!(notes.contains("Envoy's routes do after 15 s"), "{notes}");
     }
 }

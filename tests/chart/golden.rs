@@ -5,7 +5,7 @@
 use std::{fs, path::PathBuf};
 
 use crate::{
-    helm::{CHART, Helm, RELEASE, in_parallel, value_files},
+    helm::{Helm, in_parallel, value_files},
     support::env,
 };
 
@@ -49,7 +49,7 @@ fn no_golden_is_left_over() {
 
 /// The objects' texts. Helm 4 leaves an empty line behind each, Helm 3 none.
 fn objects(helm: &Helm, values: &str) -> Vec<String> {
-    let text = helm.text_of(CHART, RELEASE, &[], values).unwrap();
+    let text = helm.text(values);
     let text = text.strip_prefix("---\n").unwrap_or(&text);
     text.split(SEPARATOR).map(|object| object.trim_end().to_owned()).collect()
 }

@@ -5,14 +5,18 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     thread,
 };
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{env, skip};
+use crate::{
+    cluster,
+    support::{env, skip},
+};
 
 /// The chart's directory.
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/toolpulse");
@@ -62,6 +66,44 @@ impl Helm {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
+    /// What an installation into a namespace would do, and the notes that it prints.
+    pub(crate) fn dry_run(&self, namespace: &str, values: &str) -> String {
+        let args = ["install", RELEASE, CHART, "--namespace", namespace, "--dry-run=client", "--values", "-"];
+        // Helm 3 asks a cluster for its version even so.
+        let cluster = (self.major == 3).then(cluster::start);
+        let cluster: Vec<&str> = cluster
+            .iter()
+            .flat_map(|url| ["--disable-openapi-validation", "--kube-apiserver", url])
+            .collect();
+        let output = self.run(&[&args, cluster.as_slice()].concat(), values);
+        output.unwrap_or_else(|e| panic!("helm {}: {values}\n{e}", self.major))
+    }
+
+    /// What our chart renders to. Many tests look at the same: an answer is kept as long as chart and Helm are the same.
+    fn cached(&self, release: &str, args: &[&str], values: &str) -> Result<String, String> {
+        let asked = format!("{}\n{}\n{release}\n{args:?}\n{values}", chart_digest(), self.digest());
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("helm").join(digest(&asked));
+        if let Ok(known) = fs::read_to_string(&file) {
+            return known.strip_prefix('+').map(str::to_owned).ok_or_else(|| known[1..].to_owned());
+        }
+        let answer = self.text_of(CHART, release, args, values);
+        let kept = match &answer {
+            Ok(text) => format!("+{text}"),
+            Err(text) => format!("-{text}"),
+        };
+        let dir = file.parent().unwrap();
+        fs::create_dir_all(dir).unwrap();
+        let mut whole = tempfile::NamedTempFile::new_in(dir).unwrap();
+        whole.write_all(kept.as_bytes()).unwrap();
+        whole.persist(&file).unwrap();
+        answer
+    }
+
+    fn digest(&self) -> String {
+        let file = fs::metadata(&self.binary).unwrap();
+        format!("{} {} {:?}", self.binary.display(), file.len(), file.modified().unwrap())
+    }
+
     /// What a chart renders to with these values, as text.
     pub(crate) fn text_of(
         &self,
@@ -74,6 +116,11 @@ impl Helm {
         self.run(&all, values)
     }
 
+    /// The text that our chart renders to with values that are right.
+    pub(crate) fn text(&self, values: &str) -> String {
+        self.cached(RELEASE, &[], values).unwrap_or_else(|e| panic!("helm {}: {values}\n{e}", self.major))
+    }
+
     /// What our chart renders to with these values.
     pub(crate) fn template(&self, values: &str) -> Result<Rendered, String> {
         self.template_as(RELEASE, &[], values)
@@ -81,7 +128,7 @@ impl Helm {
 
     /// The same for a release of another name, and with more arguments.
     pub(crate) fn template_as(&self, release: &str, args: &[&str], values: &str) -> Result<Rendered, String> {
-        self.text_of(CHART, release, args, values).map(|text| Rendered::parse(&text))
+        self.cached(release, args, values).map(|text| Rendered::parse(&text))
     }
 
     /// The objects for values that are right.
@@ -191,4 +238,22 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R 
             .collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     })
+}
+
+/// All that a rendering of our chart depends on.
+fn chart_digest() -> &'static str {
+    static DIGEST: LazyLock<String> = LazyLock::new(|| {
+        let dirs = [".", "templates", "templates/tests"].map(|dir| Path::new(CHART).join(dir));
+        let files = dirs.iter().flat_map(|dir| fs::read_dir(dir).unwrap()).map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
+        files.sort();
+        digest(
+            &files.iter().map(|path| format!("{path:?} {:?}\n", fs::read(path).unwrap())).collect::<String>(),
+        )
+    });
+    &DIGEST
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

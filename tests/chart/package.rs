@@ -49,11 +49,7 @@ fn a_package_holds_what_a_user_needs_and_nothing_else() {
 #[test]
 fn a_dry_run_of_the_installation_tells_how_to_make_the_first_call() {
     for helm in Helm::all() {
-        let install = |values: &str| {
-            let args =
-                ["install", "rel", CHART, "--namespace", "agents", "--dry-run=client", "--values", "-"];
-            helm.run(&args, values).unwrap_or_else(|e| panic!("helm {}: {e}", helm.major))
-        };
+        let install = |values: &str| helm.dry_run("agents", values);
         let default = install("");
         for part in [
             "rel-toolpulse.agents.svc:50051",

@@ -101,7 +101,7 @@ What the schema can't say: values that contradict each other. All that is wrong 
   "extraEnv: the variable" (dict "key" "name" "items" (include "toolpulse.env" . | fromYamlArray))
   "extraVolumes: the volume" (dict "key" "name" "items" (concat (include "toolpulse.volumes" . | fromYamlArray) (ternary (list (dict "name" "data")) list (and (eq .Values.store.type "sqlite") (not .Values.store.sqlite.existingClaim)))))
   "extraVolumeMounts: the path" (dict "key" "mountPath" "items" (include "toolpulse.volumeMounts" . | fromYamlArray))
-  "extraContainers and initContainers: the container" (dict "key" "name" "items" (concat (list (dict "name" "toolpulse")) .Values.extraContainers .Values.initContainers))
+  "extraContainers and initContainers: the container" (dict "key" "name" "items" (concat (list (dict "name" "toolpulse")) (default (list) .Values.extraContainers) (default (list) .Values.initContainers)))
 }}
 {{- range $what, $list := $lists }}
 {{- $seen := dict }}
