@@ -281,8 +281,8 @@ fn h17_nothing_is_there_twice() {
     for (values, what) in [
         ("{extraEnv: [{name: A, value: a}, {name: A, value: b}]}", "extraEnv: the variable A is there twice"),
         (
-            "{extraEnv: [{name: '{{ print \"TOOLPULSE_CONFIG\" }}', value: a}]}",
-            "TOOLPULSE_CONFIG is there twice",
+            "{extraEnv: [{name: A, value: a}, {name: '{{ print \"A\" }}', value: b}]}",
+            "the variable A is there twice",
         ),
         (
             "{allowedTools: {enabled: true, names: [a]}, extraEnv: [{name: ALLOWED_TOOLS, value: b}]}",

@@ -81,8 +81,9 @@ impl Helm {
 
     /// What our chart renders to. Many tests look at the same: an answer is kept as long as chart and Helm are the same.
     fn cached(&self, release: &str, args: &[&str], values: &str) -> Result<String, String> {
-        let asked = format!("{}\n{}\n{release}\n{args:?}\n{values}", chart_digest(), self.digest());
-        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("helm").join(digest(&asked));
+        let asked = format!("{}\n{release}\n{args:?}\n{values}", self.digest());
+        let dir = kept_renderings();
+        let file = dir.join(digest(&asked));
         if let Ok(known) = fs::read_to_string(&file) {
             return known.strip_prefix('+').map(str::to_owned).ok_or_else(|| known[1..].to_owned());
         }
@@ -91,8 +92,6 @@ impl Helm {
             Ok(text) => format!("+{text}"),
             Err(text) => format!("-{text}"),
         };
-        let dir = file.parent().unwrap();
-        fs::create_dir_all(dir).unwrap();
         let mut whole = tempfile::NamedTempFile::new_in(dir).unwrap();
         whole.write_all(kept.as_bytes()).unwrap();
         whole.persist(&file).unwrap();
@@ -240,18 +239,28 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R 
     })
 }
 
-/// All that a rendering of our chart depends on.
-fn chart_digest() -> &'static str {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| {
+/// Where renderings of the chart as it is now are kept; those of other versions go.
+fn kept_renderings() -> &'static Path {
+    static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
         let dirs = [".", "templates", "templates/tests"].map(|dir| Path::new(CHART).join(dir));
         let files = dirs.iter().flat_map(|dir| fs::read_dir(dir).unwrap()).map(|entry| entry.unwrap().path());
         let mut files: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
         files.sort();
-        digest(
-            &files.iter().map(|path| format!("{path:?} {:?}\n", fs::read(path).unwrap())).collect::<String>(),
-        )
+        let chart: String =
+            files.iter().map(|path| format!("{path:?} {:?}\n", fs::read(path).unwrap())).collect();
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm");
+        let dir = all.join(digest(&chart));
+        fs::create_dir_all(&all).unwrap();
+        if fs::create_dir(&dir).is_ok() {
+            for other in
+                fs::read_dir(&all).unwrap().map(|entry| entry.unwrap().path()).filter(|path| *path != dir)
+            {
+                let _ = fs::remove_dir_all(other);
+            }
+        }
+        dir
     });
-    &DIGEST
+    &DIR
 }
 
 fn digest(text: &str) -> String {

@@ -16,4 +16,5 @@ mod kubernetes;
 mod package;
 mod refused;
 mod rendered;
+mod server;
 mod upgrade;

@@ -190,7 +190,6 @@ fn an_allowlist_reaches_the_environment() {
         let all: Vec<(String, String)> = list(&rendered.container()["env"])
             .iter()
             .map(|e| (text(&e["name"]).to_owned(), text(&e["value"]).to_owned()))
-            .filter(|(name, _)| name != "TOOLPULSE_CONFIG")
             .collect();
         // Whatever extraEnvFrom brings, this variable is the one that is read.
         assert_eq!(!all.is_empty(), rendered.args().contains(&"--allowlist-var=ALLOWED_TOOLS"));

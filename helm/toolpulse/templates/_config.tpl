@@ -22,8 +22,9 @@ extraEnvFrom can change; all else goes into the file.
 {{- end }}
 {{- end }}
 
-{{/* Which flag is set by which value: the setting's name in the file, and what to set instead. */}}
+{{/* Which flags the chart sets: the setting's name in the file (--config has none), and what to set instead. */}}
 {{- define "toolpulse.owned" -}}
+config: config
 listen: server.address and server.grpc.port
 admin_listen: server.address and server.admin.port
 store: store.type
@@ -40,6 +41,7 @@ allowlist_var: allowedTools
 
 {{- define "toolpulse.args" -}}
 - serve
+- {{ printf "--config=%s/toolpulse.yaml" (include "toolpulse.configDir" .) | quote }}
 - {{ printf "--listen=%s:%d" .Values.server.address (int .Values.server.grpc.port) | quote }}
 - {{ printf "--admin-listen=%s:%d" .Values.server.address (int .Values.server.admin.port) | quote }}
 - {{ printf "--store=%s" .Values.store.type | quote }}
@@ -63,9 +65,8 @@ allowlist_var: allowedTools
 {{- end }}
 {{- end }}
 
+{{/* A list, or nothing. */}}
 {{- define "toolpulse.env" -}}
-- name: TOOLPULSE_CONFIG
-  value: {{ include "toolpulse.configDir" . }}/toolpulse.yaml
 {{- if .Values.allowedTools.enabled }}
 - name: ALLOWED_TOOLS
   value: {{ join "," .Values.allowedTools.names | quote }}

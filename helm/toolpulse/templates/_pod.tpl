@@ -99,8 +99,10 @@ image: {{ include "toolpulse.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
   {{- include "toolpulse.args" . | nindent 2 }}
+{{- with include "toolpulse.env" . | trim }}
 env:
-  {{- include "toolpulse.env" . | nindent 2 }}
+  {{- . | nindent 2 }}
+{{- end }}
 {{- with .Values.extraEnvFrom }}
 envFrom:
   {{- include "toolpulse.tpl" (dict "root" $ "value" .) | nindent 2 }}

@@ -4,7 +4,7 @@ What the schema can't say: values that contradict each other. All that is wrong 
 
 {{- define "toolpulse.validate" -}}
 {{- $errors := list }}
-{{- range list "replicas" "names" "settings" "pod" "network" }}
+{{- range list "replicas" "names" "settings" "windows" "pod" "network" }}
 {{- range (include (printf "toolpulse.validate.%s" .) $ | fromYamlArray) }}
 {{- $errors = append $errors . }}
 {{- end }}
@@ -90,6 +90,31 @@ What the schema can't say: values that contradict each other. All that is wrong 
 {{- end }}
 {{- if gt (len (include "toolpulse.manifest" .)) 1000000 }}
 {{- $errors = append $errors (printf "tools are %d bytes, and a ConfigMap holds 1 MiB: register them over the API instead" (len (include "toolpulse.manifest" .))) }}
+{{- end }}
+{{- toYaml $errors }}
+{{- end }}
+
+{{/* The server refuses windows that end before the next result can be there: better told here than by a pod that does not start. */}}
+{{- define "toolpulse.validate.windows" -}}
+{{- $errors := list }}
+{{- $config := include "toolpulse.config" . | fromYaml }}
+{{- $interval := include "toolpulse.milliseconds" $config.probe_interval | atoi }}
+{{- if or (lt $interval 1000) (gt $interval 3600000) }}
+{{- $errors = append $errors (printf "probing.interval is %s: it must be 1s to 1h" $config.probe_interval) }}
+{{- end }}
+{{- $timeout := min 3000 (div $interval 2) }}
+{{- with $config.probe_timeout }}
+{{- $timeout = include "toolpulse.milliseconds" . | atoi }}
+{{- end }}
+{{- $least := add (div (mul $interval 105) 100) $timeout }}
+{{- range $key, $value := dict "ttl" $config.probe_ttl "grace" $config.probe_grace }}
+{{- $window := max 30000 (mul 3 $interval) }}
+{{- with $value }}
+{{- $window = include "toolpulse.milliseconds" . | atoi }}
+{{- end }}
+{{- if le (int $window) (int $least) }}
+{{- $errors = append $errors (printf "probing.%s is %dms: it must be more than 1.05 x probing.interval + probing.timeout, which is %dms" $key (int $window) (int $least)) }}
+{{- end }}
 {{- end }}
 {{- toYaml $errors }}
 {{- end }}
