@@ -58,6 +58,9 @@ fn contradictions_are_named() {
         ("{grpcRoute: {enabled: true}}", &["grpcRoute.enabled", "grpcRoute.parentRefs"]),
         ("{ingress: {enabled: true}}", &["ingress.enabled", "ingress.hosts"]),
         ("{commonLabels: {app.kubernetes.io/name: x}}", &["commonLabels", "app.kubernetes.io/name"]),
+        ("{ingress: {labels: {helm.sh/chart: x}}}", &["ingress.labels", "helm.sh/chart"]),
+        ("{shutdown: {grace: 61m}}", &["shutdown.grace", "61m", "1h"]),
+        ("{allowedTools: {enabled: true, names: [a], strict: true, wait: 2h}}", &["allowedTools.wait", "1h"]),
         ("{podLabels: {app.kubernetes.io/instance: x}}", &["podLabels", "app.kubernetes.io/instance"]),
         ("{podLabels: {a: '{{ printf \"%c\" 39 }}'}}", &["map of texts"]),
     ];
@@ -68,6 +71,18 @@ fn contradictions_are_named() {
     });
     let wrong: Vec<String> = wrong.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Limits of Kubernetes and Linux that would show only when the pod does not start.
+#[test]
+fn what_is_too_large_is_told_before() {
+    let Some(helm) = Helm::newest() else { return };
+    let names: Vec<String> = (0..2_000).map(|i| format!("{i:0>80}")).collect();
+    let message = helm.refusal(&json!({"allowedTools": {"enabled": true, "names": names}}).to_string());
+    assert!(message.contains("allowedTools.names are 161999 bytes"), "{message}");
+    let tools = format!("tools: [] # {}", "x".repeat(1_000_000));
+    let message = helm.refusal(&json!({"tools": tools}).to_string());
+    assert!(message.contains("tools are 1000012 bytes, and a ConfigMap holds 1 MiB"), "{message}");
 }
 
 /// One message for all that is wrong: nobody wants to be told of one thing a time.

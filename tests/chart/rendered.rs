@@ -246,3 +246,42 @@ fn values_of_a_parent_chart_are_no_error() {
         assert_eq!(helm.render("{global: {a: b}, enabled: true}").0, helm.render("").0);
     }
 }
+
+/// A namespace may be called 1234, and a class `true`.
+#[test]
+fn texts_that_look_like_something_else_stay_texts() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = json!({
+        "fullnameOverride": "null", "namespaceOverride": "1234", "nameOverride": "on", "commonLabels": {"a": "1"},
+        "priorityClassName": "1", "runtimeClassName": "true", "schedulerName": "1.5", "serviceAccount": {"name": "12"},
+        "service": {"type": "LoadBalancer", "appProtocol": "0x1", "loadBalancerClass": "1e3"},
+        "store": {"sqlite": {"storageClassName": "0", "existingClaim": ""}},
+        "ingress": {"enabled": true, "className": "yes", "hosts": ["1.2"]},
+        "grpcRoute": {"enabled": true, "parentRefs": [{"name": "1"}], "hostnames": ["1.2"]},
+        "config": {"log": "on"}, "extraArgs": ["1"], "extraEnv": [{"name": "A", "value": "1"}],
+    });
+    let rendered = helm.render(&values.to_string());
+    for object in &rendered.0 {
+        assert_eq!(object["metadata"]["namespace"], "1234", "{object}");
+        assert_eq!(object["metadata"]["labels"]["a"], "1", "{object}");
+    }
+    let (pod, service) = (rendered.pod(), &rendered.one("Service", "null")["spec"]);
+    for (value, expected) in [
+        (&pod["priorityClassName"], "1"),
+        (&pod["runtimeClassName"], "true"),
+        (&pod["schedulerName"], "1.5"),
+        (&pod["serviceAccountName"], "12"),
+        (&rendered.one("ServiceAccount", "")["metadata"]["name"], "12"),
+        (&service["ports"][0]["appProtocol"], "0x1"),
+        (&service["loadBalancerClass"], "1e3"),
+        (&rendered.set()["volumeClaimTemplates"][0]["spec"]["storageClassName"], "0"),
+        (&rendered.set()["selector"]["matchLabels"]["app.kubernetes.io/name"], "on"),
+        (&rendered.one("Ingress", "")["spec"]["ingressClassName"], "yes"),
+        (&rendered.one("Ingress", "")["spec"]["rules"][0]["host"], "1.2"),
+        (&rendered.one("GRPCRoute", "")["spec"]["parentRefs"][0]["name"], "1"),
+        (&rendered.config()["log"], "on"),
+        (&named(&rendered.container()["env"], "A")["value"], "1"),
+    ] {
+        assert_eq!(value, expected);
+    }
+}

@@ -94,8 +94,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{/* Metadata of an object. Takes root, name and, optionally, labels, annotations (its own) and test. */}}
 {{- define "toolpulse.metadata" -}}
 {{- $root := .root -}}
-name: {{ .name }}
-namespace: {{ include "toolpulse.namespace" $root }}
+name: {{ .name | quote }}
+namespace: {{ include "toolpulse.namespace" $root | quote }}
 labels:
   {{- include "toolpulse.labels" . | nindent 2 }}
 {{- $common := include "toolpulse.map" (dict "root" $root "value" $root.Values.commonAnnotations) | fromYaml }}

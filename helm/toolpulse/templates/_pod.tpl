@@ -35,7 +35,7 @@ grpc:
 {{- define "toolpulse.volumes" -}}
 - name: config
   configMap:
-    name: {{ include "toolpulse.componentName" (dict "root" . "suffix" "config") }}
+    name: {{ include "toolpulse.componentName" (dict "root" . "suffix" "config") | quote }}
 {{- if include "toolpulse.hasManifest" . }}
 - name: manifest
   configMap:
@@ -45,7 +45,7 @@ grpc:
       - key: {{ .Values.toolsFrom.key | quote }}
         path: tools.yaml
     {{- else }}
-    name: {{ include "toolpulse.componentName" (dict "root" . "suffix" "tools") }}
+    name: {{ include "toolpulse.componentName" (dict "root" . "suffix" "tools") | quote }}
     {{- end }}
 {{- end }}
 {{- with .Values.probing.secrets }}
@@ -160,7 +160,7 @@ spec:
   # A Service called like our prefix would inject TOOLPULSE_PORT=tcp://… and the like.
   enableServiceLinks: false
   automountServiceAccountToken: {{ .Values.serviceAccount.automountServiceAccountToken }}
-  serviceAccountName: {{ include "toolpulse.serviceAccountName" . }}
+  serviceAccountName: {{ include "toolpulse.serviceAccountName" . | quote }}
   terminationGracePeriodSeconds: {{ include "toolpulse.terminationGracePeriodSeconds" . }}
   {{- with include "toolpulse.securityContext" (dict "root" . "value" .Values.podSecurityContext) }}
   securityContext:
@@ -198,13 +198,13 @@ spec:
     {{- include "toolpulse.topologySpreadConstraints" . | nindent 4 }}
   {{- end }}
   {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.schedulerName }}
-  schedulerName: {{ . }}
+  schedulerName: {{ . | quote }}
   {{- end }}
   {{- with .Values.hostAliases }}
   hostAliases:

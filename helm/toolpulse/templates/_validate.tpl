@@ -38,13 +38,17 @@ What the schema can't say: values that contradict each other. All that is wrong 
 {{- toYaml $errors }}
 {{- end }}
 
-{{/* Labels that select pods are ours alone. */}}
+{{/* Labels by which pods are selected and charts are told apart are ours alone. */}}
 {{- define "toolpulse.validate.names" -}}
 {{- $errors := list }}
-{{- range $key, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "tests.labels" .Values.tests.labels "store.sqlite.labels" .Values.store.sqlite.labels }}
-{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" }}
+{{- $maps := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "store.sqlite.labels" .Values.store.sqlite.labels }}
+{{- range list "service" "headlessService" "grpcRoute" "ingress" "networkPolicy" "podDisruptionBudget" "serviceAccount" "tests" }}
+{{- $_ := set $maps (printf "%s.labels" .) (get $.Values .).labels }}
+{{- end }}
+{{- range $key, $labels := $maps }}
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart" }}
 {{- if hasKey (default (dict) $labels) . }}
-{{- $errors = append $errors (printf "%s sets %s, which selects the pods: use nameOverride, or another label" $key .) }}
+{{- $errors = append $errors (printf "%s sets %s, which is the chart's own: use another label, or nameOverride" $key .) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -75,6 +79,10 @@ What the schema can't say: values that contradict each other. All that is wrong 
 {{- if and .enabled (not .names) }}
 {{- $errors = append $errors "allowedTools.enabled is true and allowedTools.names is empty: name the tools, or set allowedTools.enabled to false for all tools" }}
 {{- end }}
+{{- /* Linux hands no longer one to a process. */}}
+{{- if gt (len (join "," .names)) 120000 }}
+{{- $errors = append $errors (printf "allowedTools.names are %d bytes, and an environment variable holds 120000: use a policy instead" (len (join "," .names))) }}
+{{- end }}
 {{- if and .names (not .enabled) }}
 {{- $errors = append $errors "allowedTools.names is set and allowedTools.enabled is false, so that all tools would be visible: set allowedTools.enabled to true, or remove the names" }}
 {{- end }}
@@ -83,6 +91,11 @@ What the schema can't say: values that contradict each other. All that is wrong 
 {{- end }}
 {{- if and (ne (include "toolpulse.milliseconds" .wait) "0") (not (and .enabled .strict)) }}
 {{- $errors = append $errors "allowedTools.wait needs allowedTools.enabled and allowedTools.strict" }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := dict "allowedTools.wait" .Values.allowedTools.wait "shutdown.lameDuck" .Values.shutdown.lameDuck "shutdown.spread" .Values.shutdown.spread "shutdown.grace" .Values.shutdown.grace }}
+{{- if gt (include "toolpulse.milliseconds" $value | atoi) 3600000 }}
+{{- $errors = append $errors (printf "%s is %s: the server takes at most 1h" $key $value) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.tools .Values.toolsFrom.configMap }}
