@@ -247,6 +247,27 @@ fn values_of_a_parent_chart_are_no_error() {
     }
 }
 
+/// A policy that were narrower than the server's own guard would make targets dead that were allowed.
+#[test]
+fn the_policy_lets_probes_go_where_the_server_does() {
+    for helm in Helm::all() {
+        for (values, private) in [
+            ("{}", true),
+            ("{probing: {egress: strict}}", false),
+            ("{probing: {egress: strict, allow: [10.0.0.0/8]}}", true),
+            ("{config: {probe_egress: strict}}", false),
+            ("{config: {probe_egress: strict, probe_allow: tools.internal}}", true),
+            ("{probing: {egress: strict}, config: {probe_egress: cluster}}", true),
+        ] {
+            let rendered = helm.render(values);
+            let to = &rendered.one("NetworkPolicy", "")["spec"]["egress"][1]["to"];
+            assert_eq!(list(to).contains(&json!({"namespaceSelector": {}})), private, "{values}");
+            assert_eq!(!to.to_string().contains("10.0.0.0/8"), private, "{values}");
+            assert!(to.to_string().contains("169.254.0.0/16"), "{values}");
+        }
+    }
+}
+
 /// A namespace may be called 1234, and a class `true`.
 #[test]
 fn texts_that_look_like_something_else_stay_texts() {

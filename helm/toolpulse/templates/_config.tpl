@@ -107,3 +107,9 @@ allowlist_var: allowedTools
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Whether probes go to public addresses only, as the server is told in the end: "true" or nothing. */}}
+{{- define "toolpulse.probesPublicOnly" -}}
+{{- $config := include "toolpulse.config" . | fromYaml }}
+{{- if and (eq $config.probe_egress "strict") (not $config.probe_allow) }}true{{- end }}
+{{- end }}
