@@ -117,7 +117,7 @@ fn config_is_merged_over_the_values() {
     for helm in Helm::all() {
         let config = helm.render("").config();
         let default = json!({
-            "log": "info", "log_format": "json", "probe_egress": "cluster", "probe_insecure_tls": false, "probe_interval": "10s",
+            "allow_plaintext": true, "log": "info", "log_format": "json", "probe_egress": "cluster", "probe_insecure_tls": false, "probe_interval": "10s",
         });
         assert_eq!(config, default);
         let values = "{probing: {interval: 30s, ttl: 2m}, config: {probe_interval: 20s, max_watches: 1000000, probe_grace: null}}";

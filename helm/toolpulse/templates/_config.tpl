@@ -80,10 +80,14 @@ allowlist_var: allowedTools
 {{- end }}
 {{- end }}
 
-{{/* The file of settings. One setting a line, each written as JSON, which keeps numbers as they are. */}}
+{{/*
+The file of settings. One setting a line, each written as JSON, which keeps numbers as they are. Plaintext inside the cluster is
+what the chart's Services, probes and test speak; `config` can take it back.
+*/}}
 {{- define "toolpulse.config" -}}
 {{- $probing := .Values.probing }}
 {{- $own := dict
+  "allow_plaintext" true
   "log" .Values.log.level
   "log_format" .Values.log.format
   "probe_interval" $probing.interval
