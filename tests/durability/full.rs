@@ -1,12 +1,7 @@
 //! A disk that takes no more: writes are refused with what a client needs to know, everything else goes on, and it heals
 //! without a restart.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, io::Write as _, path::Path};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tonic_types::StatusExt;
@@ -23,38 +18,18 @@ use crate::{
     restarts::until_saved,
     seconds,
     support::{
-        SOON, Server, eventually, skip,
+        SOON, Server,
+        apart::{again, is_child},
+        eventually, skip,
         targets::{Answer, HttpTarget},
     },
     verdict,
 };
 
-/// In a test's directory: says that this process is the test's child, in surroundings of its own.
-const ROLE: &str = "role";
-
-/// Runs a test of this binary again, wrapped in a shell command that makes its surroundings. What it printed.
-fn again(test: &str, dir: &Path, wrap: &[&str]) -> (bool, String) {
-    fs::write(dir.join(ROLE), "").unwrap();
-    let mut command = Command::new(wrap[0]);
-    command.args(&wrap[1..]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).current_dir(dir);
-    let output = command.output();
-    let success = output.as_ref().is_ok_and(|o| o.status.success());
-    let text =
-        output.map(|o| [o.stdout, o.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).concat());
-    (success, text.unwrap_or_else(|error| error.to_string()))
-}
-
-/// The directory for data, if this process is such a child.
-fn is_child() -> Option<PathBuf> {
-    let dir = std::env::current_dir().unwrap();
-    dir.join(ROLE).exists().then(|| dir.join("data"))
-}
-
 /// A disk that is really full: a small one in memory, in a mount namespace of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_writes_and_heals() {
-    let Some(data) = is_child() else {
+    let Some(data) = is_child().map(|dir| dir.join("data")) else {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("data")).unwrap();
         let mount =
@@ -80,7 +55,7 @@ async fn a_full_disk_refuses_writes_and_heals() {
 /// The same where writes fail in the middle: the server may not make files any longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_writes_are_refused_and_heal() {
-    let Some(data) = is_child() else {
+    let Some(data) = is_child().map(|dir| dir.join("data")) else {
         let dir = tempfile::tempdir().unwrap();
         // The server inherits that the signal of this limit is ignored.
         let wrap = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];

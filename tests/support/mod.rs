@@ -1,5 +1,6 @@
 //! What the integration tests share: the real binary as a child process (here and in `server`), the whole server inside the
-//! test (`inproc`), and targets for its probes (`targets`, `held`).
+//! test (`inproc`), targets for its probes (`targets`, `held`), and what a container runtime does around it (`apart`,
+//! `container`).
 //!
 //! What has to do with the binary waits in real time. Nothing sleeps and hopes: each wait polls a condition and has a deadline.
 
@@ -10,6 +11,8 @@
 // A helper of a test fails as a test does.
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod apart;
+pub(crate) mod container;
 pub(crate) mod held;
 pub(crate) mod inproc;
 pub(crate) mod server;
