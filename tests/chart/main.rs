@@ -14,6 +14,7 @@ mod golden;
 mod helm;
 mod kubernetes;
 mod package;
+mod pod;
 mod refused;
 mod rendered;
 mod server;

@@ -7,5 +7,4 @@
 mod support;
 
 mod contents;
-mod names;
 mod running;

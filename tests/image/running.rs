@@ -1,6 +1,6 @@
 //! The image at work, in a root that holds nothing else.
 
-use std::{fs, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, time::Duration};
 
 use rustix::process::Signal;
 use toolpulse::proto::v1::{
@@ -8,16 +8,15 @@ use toolpulse::proto::v1::{
     tool_registry_service_client::ToolRegistryServiceClient,
 };
 
-use crate::{
-    names::{KNOWN, NameServer},
-    support::{
-        SOON,
-        apart::with_own_mounts_and_network,
-        container::{Container, Image},
-        eventually, http_get,
-        targets::{Answer, HttpTarget},
-    },
+use crate::support::{
+    SOON,
+    apart::with_own_mounts_and_network,
+    container::{Container, Image},
+    eventually, http_get,
+    names::NameServer,
+    targets::{Answer, HttpTarget},
 };
+const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// No /etc, no /dev, no /proc, no /tmp: an address can be probed all the same.
 #[tokio::test(flavor = "multi_thread")]
@@ -34,11 +33,11 @@ async fn it_resolves_names_by_the_files_that_a_runtime_provides() {
     let Some(image) = Image::get() else { return };
     let test = "running::it_resolves_names_by_the_files_that_a_runtime_provides";
     let Some(dir) = with_own_mounts_and_network(test) else { return };
-    let _server = NameServer::start(Ipv4Addr::LOCALHOST).await;
+    let _server = NameServer::start(LOOPBACK, BTreeMap::from([("target.test".to_owned(), LOOPBACK)])).await;
     let container = Container::new(&image, &dir.join("container"));
     container.write("/etc/hosts", "127.0.0.1 localhost from-hosts\n");
     container.write("/etc/resolv.conf", "nameserver 127.0.0.1\noptions ndots:5\n");
-    serves(&image, container, &["127.0.0.1", "localhost", "from-hosts", KNOWN]).await;
+    serves(&image, container, &["127.0.0.1", "localhost", "from-hosts", "target.test"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +48,18 @@ async fn it_tells_its_version() {
     let (status, output) = container.run(&["toolpulse", "--version"].map(str::to_owned)).await;
     assert!(status.success(), "{output}");
     assert_eq!(output, concat!("toolpulse ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+/// It is what somebody who finds the image tries first, and it needs a directory for temporary files.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_runs_in_it() {
+    let Some(image) = Image::get() else { return };
+    let Some(dir) = with_own_mounts_and_network("running::the_demo_runs_in_it") else { return };
+    let container = Container::new(&image, &dir.join("container"));
+    container.volume("/data");
+    let mut demo = container.start(&["toolpulse", "demo", "--once"].map(str::to_owned));
+    let status = demo.ended(3 * SOON).await;
+    assert!(status.success(), "{}", demo.log());
 }
 
 /// From the start to the end: health, a tool for each host, nothing written but data, exit 0.

@@ -81,6 +81,8 @@ pub(crate) struct Container {
     pub(crate) env: Vec<(String, String)>,
     /// Whether its root can be written to.
     pub(crate) writable: bool,
+    /// A file that is a network namespace, if it has one of its own.
+    pub(crate) network: Option<PathBuf>,
 }
 
 impl Container {
@@ -96,6 +98,7 @@ impl Container {
             groups: Vec::new(),
             env: image.env(),
             writable: false,
+            network: None,
         }
     }
 
@@ -137,7 +140,14 @@ impl Container {
         let groups = self.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let log = self.dir.join("log");
         let file = File::options().create(true).append(true).open(&log).unwrap();
-        let mut runtime = Command::new(find("unshare"));
+        let mut runtime = match &self.network {
+            Some(file) => {
+                let mut runtime = Command::new(find("nsenter"));
+                runtime.arg(format!("--net={}", file.display())).arg(find("unshare"));
+                runtime
+            }
+            None => Command::new(find("unshare")),
+        };
         runtime.args(["--pid", "--fork", "--kill-child=KILL"]);
         runtime.arg(find("setpriv")).arg("--no-new-privs");
         runtime.arg(find("chroot")).arg(format!("--userspec={}:{}", self.user.0, self.user.1));
@@ -191,6 +201,11 @@ impl Process {
     pub(crate) async fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid().await).ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, signal).unwrap();
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Waits for its end.

@@ -1,6 +1,6 @@
 //! What the integration tests share: the real binary as a child process (here and in `server`), the whole server inside the
 //! test (`inproc`), targets for its probes (`targets`, `held`), and what a container runtime does around it (`apart`,
-//! `container`).
+//! `container`, `names`).
 //!
 //! What has to do with the binary waits in real time. Nothing sleeps and hopes: each wait polls a condition and has a deadline.
 
@@ -15,6 +15,7 @@ pub(crate) mod apart;
 pub(crate) mod container;
 pub(crate) mod held;
 pub(crate) mod inproc;
+pub(crate) mod names;
 pub(crate) mod server;
 pub(crate) mod targets;
 
