@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use toolpulse::proto::v1::{
-    GetToolRequest, ListToolsRequest, RegisterToolRequest, ToolSpec, Verdict,
+    GetToolRequest, ListToolsRequest, RegisterToolRequest, ToolSpec, Verdict, WatchAvailableToolsRequest,
     tool_registry_service_client::ToolRegistryServiceClient,
 };
 
@@ -171,7 +171,15 @@ async fn lives(test: &str, args: &[&str], values: &str) {
         .await
         .unwrap();
 
+    let request = WatchAvailableToolsRequest::default();
+    let mut watch = client.watch_available_tools(request).await.unwrap().into_inner();
     ends(&mut pod).await;
+    let mut goodbye = false;
+    while let Ok(Some(message)) = watch.message().await {
+        goodbye |= message.goodbye.is_some();
+    }
+    assert!(goodbye, "an open watch is told that the server goes");
+
     let mut pod = cluster.start("second").await;
     pod.until_ready().await;
     let is_kept = cluster.rendered.args().contains(&"--store=sqlite");

@@ -3,9 +3,9 @@
 
 use std::{
     fs::{self, File},
-    os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Command as Blocking, ExitStatus, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -220,11 +220,11 @@ impl Process {
     }
 }
 
-/// Gives a directory and all in it to a user and a group.
-pub(crate) fn give(path: &Path, user: u32, group: u32) {
-    chown(path, Some(user), Some(group)).unwrap();
-    if path.is_dir() {
-        fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), user, group));
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("---- log of the container ----\n{}---- end of the log ----", self.log());
+        }
     }
 }
 
