@@ -223,9 +223,14 @@ impl Registry {
         self.schedule.start_due(now)
     }
 
-    /// When a run is due next.
+    /// Ends runs of targets that answered last time, where others of those wait for a slot. Gives the runs to cancel.
+    pub fn make_room(&mut self, now: Moment) -> Vec<TargetId> {
+        self.schedule.make_room(now)
+    }
+
+    /// When a run is due next, or has to yield its slot.
     pub fn next_due(&mut self) -> Option<Moment> {
-        self.schedule.next_due()
+        [self.schedule.next_due(), self.schedule.next_yield()].into_iter().flatten().min()
     }
 
     /// When a window, or a flap mark, ends next.
@@ -365,10 +370,40 @@ impl Registry {
 
     /// Gives the probes of a target, which should have had their turn and did not get it, the time of one run.
     pub fn excuse(&mut self, id: TargetId, now: Moment) {
+        self.excuse_from(id, now, now);
+    }
+
+    /// The server itself was late, by so much: what it held up is made good, and no window ends meanwhile.
+    pub fn was_late(&mut self, late: Duration, now: Moment) {
+        for (id, start) in self.schedule.catch_up(late, now) {
+            self.excuse_from(id, start, now);
+        }
+        // Reports that came meanwhile are still to be read.
+        let over: Vec<ToolKey> =
+            self.window_ends.iter().take_while(|(end, _)| *end <= now).map(|(_, key)| key.clone()).collect();
+        for key in over {
+            let Some(entry) = self.tools.get_mut(&key) else { continue };
+            for (probe, _) in entry.state.probes.iter_mut().zip(&entry.targets).filter(|(_, id)| id.is_none()) {
+                probe.stretch(now + STRETCH);
+            }
+            self.note_times(&key, now);
+        }
+    }
+
+    /// Lets a run count for nothing whose end the server noticed late; the target is due again. False if it has to count.
+    pub fn forgive(&mut self, id: TargetId, now: Moment) -> bool {
+        let forgiven = self.schedule.forgive(id, now);
+        if forgiven {
+            self.excuse(id, now);
+        }
+        forgiven
+    }
+
+    fn excuse_from(&mut self, id: TargetId, start: Moment, now: Moment) {
         let subscribers: Vec<(Subscriber, Terms)> = self.schedule.subscribers(id).to_vec();
         for (Subscriber { key, generation, probe }, terms) in subscribers {
             if let Some(entry) = self.tools.get_mut(&key).filter(|e| e.stored.generation == generation) {
-                entry.state.probes[probe].stretch(now + terms.timeout + STRETCH);
+                entry.state.probes[probe].stretch(start + terms.timeout + STRETCH);
                 self.note_times(&key, now);
             }
         }

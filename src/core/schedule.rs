@@ -20,9 +20,13 @@ use super::{
     time::Moment,
 };
 
+mod late;
+pub use late::PATIENCE;
+
 /// Runs in flight, all together: 10,000 live targets at 10 s and 50 ms each need about 50.
 pub const MAX_IN_FLIGHT: usize = 1_024;
-/// Of them, runs of targets that are down or in doubt: each may cost its whole timeout, and must not starve the living.
+/// Of them, runs of targets that are down, with those in doubt: each may cost its whole timeout. Those in doubt may take what the
+/// living do not reserve, so that it is soon known which of them are down.
 pub const MAX_DOWN_IN_FLIGHT: usize = 512;
 /// Of them, first runs of targets: nobody knows yet whether they answer.
 pub const MAX_NEW_IN_FLIGHT: usize = 512;
@@ -144,6 +148,10 @@ struct Target {
     /// Some subscribers came after the start of the newest run.
     newcomers: bool,
     again: bool,
+    /// When it was due before the server was late.
+    owed: Option<Moment>,
+    /// Its newest run did not count, as the server was late.
+    forgiven: bool,
 }
 
 /// Where a target is: in exactly one of these.
@@ -168,6 +176,8 @@ pub struct Schedule {
     destinations: HashMap<HostPort, usize>,
     /// By lane.
     in_flight: [usize; 4],
+    /// Starts in the lane of the living, the oldest first; some have landed.
+    live_flights: VecDeque<(Moment, TargetId)>,
     next_id: u64,
 }
 
@@ -202,6 +212,8 @@ impl Schedule {
             trial: false,
             newcomers: false,
             again: false,
+            owed: None,
+            forgiven: false,
         };
         self.targets.insert(id, target);
         self.by_identity.insert(identity, id);
@@ -240,13 +252,9 @@ impl Schedule {
         None
     }
 
-    /// Takes what is due at `now` and has a free slot.
+    /// Takes what is due at `now` and has a free slot; call [`Schedule::make_room`] first.
     pub fn start_due(&mut self, now: Moment) -> Vec<Start> {
-        while self.next_due().is_some_and(|due| due <= now) {
-            if let Some(Reverse((due, id))) = self.heap.pop() {
-                self.enqueue(id, due);
-            }
-        }
+        self.enqueue_due(now);
         let mut starts = Vec::new();
         for lane in Lane::ALL {
             while self.has_slot(lane)
@@ -296,6 +304,7 @@ impl Schedule {
         let Some(target) = self.targets.get_mut(&id) else { return };
         target.lane = lane;
         target.trial = false;
+        target.forgiven = false;
         let mut due = target.next_start(cadence, target.started.unwrap_or(now)).max(now);
         if std::mem::take(&mut target.newcomers) {
             due = target.due_for_newcomers(due, now);
@@ -332,8 +341,8 @@ impl Schedule {
                 Place::Flying { .. } => target.again = true,
                 Place::Queued => {}
                 Place::Waiting(_) => {
-                    let part = (target.phase >> 11) as f64 / (1u64 << 53) as f64;
-                    self.wait(id, now + spread.mul_f64(part));
+                    let due = now + spread.mul_f64(target.part());
+                    self.wait(id, due);
                 }
             }
         }
@@ -392,10 +401,18 @@ impl Schedule {
         }
     }
 
+    fn enqueue_due(&mut self, now: Moment) {
+        while self.next_due().is_some_and(|due| due <= now) {
+            if let Some(Reverse((due, id))) = self.heap.pop() {
+                self.enqueue(id, due);
+            }
+        }
+    }
+
     fn enqueue(&mut self, id: TargetId, due: Moment) {
         if let Some(target) = self.targets.get_mut(&id) {
             target.place = Place::Queued;
-            target.due = due;
+            target.due = target.owed.take().unwrap_or(due);
             self.lanes[target.lane as usize].push_back(id);
         }
     }
@@ -408,7 +425,8 @@ impl Schedule {
         match lane {
             Lane::Live => free,
             Lane::New => free_to_doubtful && new < MAX_NEW_IN_FLIGHT,
-            Lane::Suspect | Lane::Down => free_to_doubtful && suspect + down < MAX_DOWN_IN_FLIGHT,
+            Lane::Suspect => free_to_doubtful,
+            Lane::Down => free_to_doubtful && suspect + down < MAX_DOWN_IN_FLIGHT,
         }
     }
 
@@ -430,6 +448,9 @@ impl Schedule {
         target.trial = lane == Lane::New && whole > FIRST_TIMEOUT;
         let timeout = if target.trial { FIRST_TIMEOUT } else { whole };
         let lateness = now.since(target.due);
+        if lane == Lane::Live {
+            self.live_flights.push_back((now, id));
+        }
         Some(Start { id, kind: Arc::clone(&target.identity.0), timeout, lane, lateness })
     }
 
@@ -459,6 +480,11 @@ impl Schedule {
 }
 
 impl Target {
+    /// Where it lies in a spread, from 0 to 1.
+    fn part(&self) -> f64 {
+        (self.phase >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     fn interval(&self) -> Duration {
         self.subscribers.iter().map(|(_, t)| t.interval).min().unwrap_or(Duration::MAX)
     }

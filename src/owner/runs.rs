@@ -7,6 +7,7 @@ use tokio::task::{Id, JoinError};
 use super::{
     Owner, PER_TURN,
     command::{ProbeAnswer, Reply},
+    settle::STUMBLE,
 };
 use crate::core::{
     name::ToolKey,
@@ -29,19 +30,31 @@ pub(super) struct ProbeWaiter {
     reply: Reply<ProbeAnswer>,
 }
 
-/// What a finished task brings: the target, what was asked, and the run.
-pub(super) type Landing = (TargetId, Arc<ProbeKind>, Run);
+/// What a finished task brings.
+pub(super) struct Landing {
+    id: TargetId,
+    kind: Arc<ProbeKind>,
+    run: Run,
+    /// Its end was noticed after its deadline: the server stood still, or had no time for it.
+    late: bool,
+}
 
 impl Owner {
     /// Starts what is due and has a free slot.
     pub(super) fn start_runs(&mut self, now: Moment) {
+        for id in self.registry.make_room(now) {
+            if let Some(task) = self.flying.remove(&id) {
+                task.abort();
+            }
+        }
         for start in self.registry.start_due(now) {
             self.metrics.probe_lateness(start.lane.label(), start.lateness);
             let prober = self.prober.clone();
             let id = start.id;
             let task = self.runs.spawn(async move {
                 let run = prober.run(&start.kind, start.timeout).await;
-                (start.id, start.kind, run)
+                let late = run.duration >= start.timeout + STUMBLE;
+                Landing { id: start.id, kind: start.kind, run, late }
             });
             self.flying.insert(id, task);
         }
@@ -60,8 +73,8 @@ impl Owner {
     fn landed(&mut self, landing: Result<(Id, Landing), JoinError>) {
         let now = self.clock.now();
         self.notice_standstill(now);
-        let (task, id, kind, run) = match landing {
-            Ok((task, (id, kind, run))) => (task, id, Some(kind), run),
+        let (task, id, kind, run, late) = match landing {
+            Ok((task, Landing { id, kind, run, late })) => (task, id, Some(kind), run, late),
             Err(error) => {
                 let task = error.id();
                 let Some((&id, _)) = self.flying.iter().find(|(_, handle)| handle.id() == task) else {
@@ -69,13 +82,16 @@ impl Owner {
                 };
                 tracing::error!(%error, "a probe run crashed");
                 let outcome = Outcome::error(ErrorClass::Protocol, "the probe crashed");
-                (task, id, None, Run { outcome, duration: Duration::ZERO, address: None })
+                (task, id, None, Run { outcome, duration: Duration::ZERO, address: None }, false)
             }
         };
         if self.flying.get(&id).is_none_or(|handle| handle.id() != task) {
             return;
         }
         self.flying.remove(&id);
+        if late && matches!(run.outcome, Outcome::Error(..)) && self.registry.forgive(id, now) {
+            return;
+        }
         self.metrics.probe_result(kind.as_ref().map_or("crashed", |kind| kind.label()), run.outcome.label());
         if let Some(destination) = kind.as_ref().and_then(|kind| kind.endpoint()) {
             self.heard_of(destination, id, &run.outcome, now);

@@ -10,6 +10,8 @@ use crate::core::{name::ToolKey, schedule::TargetId, time::Moment};
 const LONGEST: Duration = Duration::from_secs(5);
 /// Standing still for longer than this makes ages meaningless.
 const STANDSTILL: Duration = Duration::from_secs(2);
+/// Less is what timers and a busy machine take.
+pub(super) const STUMBLE: Duration = Duration::from_millis(100);
 /// A sweep starts so many probes a second, at most: 10,000 within 3 s.
 const STARTS_PER_SECOND: f64 = 3_300.0;
 /// Later starts would not land before the sweep's end.
@@ -80,6 +82,10 @@ impl Owner {
         let late = now.since(self.planned_wake);
         self.planned_wake = self.planned_wake.max(now);
         if late <= STANDSTILL && slept.is_none() {
+            if late >= STUMBLE && self.settling.is_none() {
+                tracing::debug!(seconds = late.as_secs_f64(), "was late; what was held up is made good");
+                self.registry.was_late(late, now);
+            }
             return;
         }
         tracing::warn!(seconds = late.as_secs_f64(), "stood still; everything is asked anew");

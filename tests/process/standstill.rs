@@ -63,3 +63,56 @@ async fn windows_that_ended_while_it_stood_still_hide_nothing() {
     })
     .await;
 }
+
+/// Tools of one server, each with a target and windows as short as they may be.
+const CROWD: usize = 30;
+
+#[tokio::test]
+async fn a_crowd_is_not_turned_by_a_stop_however_short_or_long_and_what_died_is_not_shown() {
+    let server = Server::start(|config| {
+        config.store("memory");
+    })
+    .await;
+    let mut targets = Vec::new();
+    for i in 0..CROWD {
+        let target = HttpTarget::start(Answer::Status(200)).await;
+        let window = Some(prost_types::Duration { seconds: 1, nanos: 600_000_000 });
+        let spec = ToolSpec {
+            interval: Some(seconds(1)),
+            ttl: window,
+            grace: window,
+            ..probed(&format!("t{i:02}"), [http(target.url("/"))])
+        };
+        let wait_for_probe = Some(seconds(20));
+        let request = RegisterToolRequest { tool: Some(spec), wait_for_probe, ..Default::default() };
+        server.tools().register_tool(request).await.unwrap();
+        targets.push(target);
+    }
+    let hits = |targets: &[HttpTarget]| targets.iter().map(HttpTarget::hits).sum::<usize>();
+    // Too short to ask everything anew, and as much longer than the windows as a minute is than 30 s.
+    for stop in [700, 1_300, 1_900, 3_200] {
+        sleep(Duration::from_millis(2_300)).await;
+        server.signal(Signal::STOP);
+        sleep(Duration::from_millis(stop)).await;
+        let before = hits(&targets);
+        server.signal(Signal::CONT);
+        sleep(Duration::from_millis(500)).await;
+        let burst = hits(&targets) - before;
+        assert!(burst <= 2 * CROWD, "{burst} runs within half a second after {stop} ms");
+        let list = server.tools().list_available_tools(ListAvailableToolsRequest::default()).await;
+        assert_eq!(list.unwrap().into_inner().tools.len(), CROWD, "after {stop} ms: {}", server.log());
+    }
+    for i in 0..CROWD {
+        let request = GetToolRequest { name: format!("t{i:02}"), ..Default::default() };
+        let tool = server.tools().get_tool(request).await.unwrap().into_inner().tool.unwrap();
+        assert_eq!(tool.transitions.len(), 1, "{tool:#?}");
+    }
+
+    server.signal(Signal::STOP);
+    targets[0].stop().await;
+    sleep(Duration::from_millis(3_200)).await;
+    server.signal(Signal::CONT);
+    let list = server.tools().list_available_tools(ListAvailableToolsRequest::default()).await;
+    let names: Vec<_> = list.unwrap().into_inner().tools.into_iter().map(|tool| tool.name).collect();
+    assert!(names.len() == CROWD - 1 && !names.contains(&"t00".to_owned()), "{names:?}");
+}

@@ -15,5 +15,6 @@ mod replacing;
 mod schedule;
 mod settling;
 mod sleeping;
+mod stumbling;
 mod suspicion;
 mod thresholds;
