@@ -417,7 +417,9 @@ fn egress_policy(settings: &Settings) -> Result<egress::Policy, Error> {
         config::Egress::Strict => egress::Mode::Strict,
         config::Egress::Cluster => egress::Mode::Cluster,
     };
-    egress::Policy::parse(mode, &settings.probe.allow).map_err(Error::Configuration)
+    egress::Policy::parse(mode, &settings.probe.allow)
+        .and_then(|policy| policy.denying(&settings.probe.deny))
+        .map_err(Error::Configuration)
 }
 
 /// TLS of the API, if it is asked for. Without it nobody may listen but on loopback, or where an operator said so.

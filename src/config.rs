@@ -130,6 +130,8 @@ pub struct Probing {
     pub egress: Egress,
     /// CIDRs, addresses and hosts that may be probed besides.
     pub allow: Vec<String>,
+    /// CIDRs, addresses, hosts and ports that are never probed.
+    pub deny: Vec<String>,
     /// Directory of the secrets that probes may refer to.
     pub secrets_dir: Option<PathBuf>,
     /// Whether a probe may verify no certificate.
@@ -332,6 +334,7 @@ impl Layers {
             grace: self.window("probe_grace", interval, timeout)?,
             egress: self.get("probe_egress", |t| parse::word(t, &words))?,
             allow: self.get("probe_allow", parse::list)?,
+            deny: self.get("probe_deny", parse::list)?,
             secrets_dir: self.optional("secrets_dir", parse::path)?,
             insecure_tls: self.get("probe_insecure_tls", parse::boolean)?,
             canary: self.optional("probe_canary", parse::host_port)?,

@@ -117,6 +117,8 @@ options! {
             "Which targets may be probed: strict or cluster";
         probe_allow, "TOOLPULSE_PROBE_ALLOW", "", "LIST",
             "CIDRs, addresses and hosts that may be probed besides, separated by commas";
+        probe_deny, "TOOLPULSE_PROBE_DENY", "", "LIST",
+            "CIDRs, addresses, hosts and *:PORTs that are never probed, whatever permits them, separated by commas";
         secrets_dir, "TOOLPULSE_SECRETS_DIR", "", "DIR",
             "Directory of the secrets that probes may refer to: files NAME, each with its hosts in NAME.hosts";
         probe_insecure_tls, "TOOLPULSE_PROBE_INSECURE_TLS", "false", "BOOL",

@@ -37,6 +37,7 @@ fn defaults_are_the_documented_ones() {
                 grace: secs(30),
                 egress: Egress::Strict,
                 allow: vec![],
+                deny: vec![],
                 secrets_dir: None,
                 insecure_tls: false,
                 canary: None,

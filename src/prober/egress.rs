@@ -16,6 +16,8 @@ use crate::core::{name::quote, probe::HostPort};
 
 /// The setting that permits further targets; every refusal names it.
 pub const ALLOW_SETTING: &str = "TOOLPULSE_PROBE_ALLOW";
+/// The setting that forbids targets.
+pub const DENY_SETTING: &str = "TOOLPULSE_PROBE_DENY";
 /// The setting that holds the mode.
 pub const MODE_SETTING: &str = "TOOLPULSE_PROBE_EGRESS";
 
@@ -29,16 +31,18 @@ pub enum Mode {
     Cluster,
 }
 
-/// The mode and the operator's allow-list. Copies are cheap.
+/// The mode and the operator's lists. Copies are cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     mode: Mode,
     allow: Arc<[Entry]>,
+    /// Wins over all that is allowed.
+    deny: Arc<[Entry]>,
     /// Where this server itself listens.
     own: Arc<[SocketAddr]>,
 }
 
-/// One entry of the allow-list.
+/// One entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     who: Who,
@@ -46,7 +50,7 @@ struct Entry {
     port: Option<u16>,
 }
 
-/// Whom an entry permits.
+/// Whom an entry means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
     Net(IpNet),
@@ -54,6 +58,8 @@ enum Who {
     Host(String),
     /// With its leading dot, lower case.
     Suffix(String),
+    /// Everybody, at the entry's port; only to forbid it.
+    Anybody,
 }
 
 /// What an address is for.
@@ -74,8 +80,16 @@ impl Policy {
     /// # Errors
     /// The entry that is wrong, and what would be right.
     pub fn parse(mode: Mode, allow: &[String]) -> Result<Self, String> {
-        let entries = allow.iter().map(|e| e.trim()).filter(|e| !e.is_empty());
-        Ok(Self { mode, allow: entries.map(Entry::parse).collect::<Result<_, _>>()?, own: Arc::from([]) })
+        Ok(Self { mode, allow: entries(allow, Entry::parse)?, ..Self::default() })
+    }
+
+    /// The same, without the targets of a deny-list, whatever else permits them: entries as in the allow-list, and `*:port`.
+    /// A host is denied by its name, an address by a net, however a name or an IPv6 address leads to it.
+    ///
+    /// # Errors
+    /// The entry that is wrong, and what would be right.
+    pub fn denying(self, deny: &[String]) -> Result<Self, String> {
+        Ok(Self { deny: entries(deny, Entry::parse_denied)?, ..self })
     }
 
     /// The same, and never to one of these listeners of this server: a probe of ourselves would let owners speak with the
@@ -85,7 +99,8 @@ impl Policy {
         Self { own: own.into(), ..self }
     }
 
-    /// For registration: refuses what can be known without a resolver, which is address literals and `localhost`.
+    /// For registration: refuses what can be known without a resolver, which is address literals, `localhost`, and what the
+    /// deny-list names.
     ///
     /// # Errors
     /// Why the target is refused; names the setting that would permit it.
@@ -100,6 +115,9 @@ impl Policy {
             let v4 = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), target.port);
             // One permitted family is enough: a run drops the other one.
             return self.check(&target.host, v6).or_else(|_| self.check(&target.host, v4));
+        }
+        if self.deny.iter().any(|e| e.matches_name(&name, target.port)) {
+            return Err(denied(&quote(&target.to_string())));
         }
         Ok(())
     }
@@ -126,6 +144,13 @@ impl Policy {
                 "probe target {} is this server's own listener; {UNREACHABLE}",
                 show(host, addr)
             ));
+        }
+        let name = normal(host);
+        let forbids = |e: &Entry| {
+            e.matches(addr, &name) || faces.iter().any(|ip| e.matches(SocketAddr::new(*ip, addr.port()), &name))
+        };
+        if self.deny.iter().any(forbids) {
+            return Err(denied(&show(host, addr)));
         }
         if faces.iter().all(|ip| self.permits(*ip, host, addr.port())) || self.names(addr, host) {
             return Ok(());
@@ -172,32 +197,54 @@ fn is_local(ip: IpAddr) -> bool {
 
 const UNREACHABLE: &str = "probes never reach such addresses, and TOOLPULSE_PROBE_ALLOW can't permit them";
 
+fn denied(target: &str) -> String {
+    format!("probe target {target} is denied by the operator with {DENY_SETTING}")
+}
+
+/// The entries of a list; blank ones are skipped.
+fn entries(list: &[String], parse: fn(&str) -> Result<Entry, String>) -> Result<Arc<[Entry]>, String> {
+    list.iter().map(|e| e.trim()).filter(|e| !e.is_empty()).map(parse).collect()
+}
+
 impl Entry {
     fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{ALLOW_SETTING} entry {} {why}", quote(text));
+        Self::read(text, permissible).map_err(|why| format!("{ALLOW_SETTING} entry {} {why}", quote(text)))
+    }
+
+    fn parse_denied(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{DENY_SETTING} entry {} {why}", quote(text));
+        match text.strip_prefix("*:").map(str::parse) {
+            None => Self::read(text, Ok).map_err(|why| wrong(&why)),
+            Some(Ok(port)) if port != 0 => Ok(Self { who: Who::Anybody, port: Some(port) }),
+            Some(_) => Err(wrong(PORTS)),
+        }
+    }
+
+    /// `may`: which nets a list may name.
+    fn read(text: &str, may: fn(IpNet) -> Result<IpNet, String>) -> Result<Self, String> {
+        let net = |text: &str| net(text).map(|net| net.and_then(may));
         if let Some(who) = net(text) {
-            return who.map(|n| Self { who: Who::Net(n), port: None }).map_err(|why| wrong(&why));
+            return who.map(|n| Self { who: Who::Net(n), port: None });
         }
         let (who, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((who, ""))) => (who, None),
             Some(Some((who, rest))) => (who, Some(rest.strip_prefix(':').unwrap_or(rest))),
-            Some(None) => return Err(wrong("has no closing bracket")),
+            Some(None) => return Err("has no closing bracket".to_owned()),
             None => text.rsplit_once(':').map_or((text, None), |(who, port)| (who, Some(port))),
         };
         let port = match port.map(str::parse) {
             None => None,
             Some(Ok(port)) if port != 0 => Some(port),
-            Some(_) => return Err(wrong("must end with a port from 1 to 65535")),
+            Some(_) => return Err(PORTS.to_owned()),
         };
         let who = match net(who) {
             Some(Ok(IpNet::V6(_))) if !text.starts_with('[') => {
-                return Err(wrong("must have its IPv6 address in brackets, as in [::1]:80"));
+                return Err(BRACKETS.to_owned());
             }
             Some(Ok(net)) => Who::Net(net),
-            Some(Err(why)) => return Err(wrong(&why)),
-            None => host(who).ok_or_else(|| {
-                wrong("must be an address, a CIDR, a host or *.suffix, each with or without :port")
-            })?,
+            Some(Err(why)) => return Err(why),
+            None => host(who)
+                .ok_or("must be an address, a CIDR, a host or *.suffix, each with or without :port")?,
         };
         Ok(Self { who, port })
     }
@@ -210,7 +257,15 @@ impl Entry {
             Who::Net(net) => net.contains(&addr.ip()),
             Who::Host(name) => name == host,
             Who::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+            Who::Anybody => true,
         }
+    }
+
+    /// Whether it means a host whose addresses are not known.
+    fn matches_name(&self, host: &str, port: u16) -> bool {
+        // A name is never matched by a net, whatever it resolves to.
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        !matches!(self.who, Who::Net(_)) && self.matches(any, host)
     }
 }
 
@@ -219,9 +274,7 @@ pub(super) fn names_host(entry: &str, host: &str, port: u16) -> bool {
     let Ok(entry) = Entry::parse(entry) else { return false };
     match host.parse::<IpAddr>() {
         Ok(ip) => entry.matches(SocketAddr::new(ip, port), &normal(host)),
-        // A name is never matched by a net, whatever it resolves to.
-        Err(_) if matches!(entry.who, Who::Net(_)) => false,
-        Err(_) => entry.matches(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), &normal(host)),
+        Err(_) => entry.matches_name(&normal(host), port),
     }
 }
 
@@ -246,7 +299,7 @@ fn net(text: &str) -> Option<Result<IpNet, String>> {
     if let IpNet::V6(v6) = net
         && matches!(v6.addr().segments(), [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1)
     {
-        return Some(Err("must have its IPv6 address in brackets, as in [::1]:80".to_owned()));
+        return Some(Err(BRACKETS.to_owned()));
     }
     if let IpNet::V6(v6) = net
         && v6.prefix_len() >= 96
@@ -254,6 +307,14 @@ fn net(text: &str) -> Option<Result<IpNet, String>> {
     {
         return Some(Err(format!("must be written as IPv4: {v4}/{}", v6.prefix_len() - 96)));
     }
+    Some(Ok(net))
+}
+
+const BRACKETS: &str = "must have its IPv6 address in brackets, as in [::1]:80";
+const PORTS: &str = "must end with a port from 1 to 65535";
+
+/// A net that an allow-list may name.
+fn permissible(net: IpNet) -> Result<IpNet, String> {
     let forbidden = match net {
         IpNet::V4(net) => {
             V4.iter().find(|(n, c)| n.contains(&net) && matches!(c, Class::Never(_))).map(|r| r.1)
@@ -263,8 +324,8 @@ fn net(text: &str) -> Option<Result<IpNet, String>> {
         }
     };
     match forbidden {
-        Some(Class::Never(what)) => Some(Err(format!("names {what} addresses, which probes never reach"))),
-        _ => Some(Ok(net)),
+        Some(Class::Never(what)) => Err(format!("names {what} addresses, which probes never reach")),
+        _ => Ok(net),
     }
 }
 

@@ -42,6 +42,7 @@ async fn settings_that_are_wrong_stop_the_start_and_are_named() {
         ("TOOLPULSE_PROBE_INTERVAL", "10", 2, &["TOOLPULSE_PROBE_INTERVAL", "10s"]),
         ("TOOLPULSE_STORE", "postgres://u:secret@h/db", 2, &["postgres://", "sqlite or memory"]),
         ("TOOLPULSE_PROBE_ALLOW", "10.0.0.0/99", 2, &["TOOLPULSE_PROBE_ALLOW", "10.0.0.0/99"]),
+        ("TOOLPULSE_PROBE_DENY", "*:0", 2, &["TOOLPULSE_PROBE_DENY entry '*:0'", "a port from 1 to 65535"]),
         ("TOOLPULSE_MANIFEST", "/nowhere/tools.yaml", 2, &["/nowhere/tools.yaml"]),
         ("TOOLPULSE_LOG", "toolpulse=loud", 2, &["TOOLPULSE_LOG"]),
         ("TOOLPULSE_LISTEN", &taken, 1, &["TOOLPULSE_LISTEN", &taken, "another process listens there"]),

@@ -273,6 +273,7 @@ fn wrong_entries_say_what_is_right() {
         ("0x7f000001", "must be an address, a CIDR, a host or *.suffix"),
         ("*.1", "must be an address, a CIDR, a host or *.suffix"),
         ("*", "must be an address, a CIDR, a host or *.suffix"),
+        ("*:80", "must be an address, a CIDR, a host or *.suffix"),
         ("a.*.example", "must be an address, a CIDR, a host or *.suffix"),
         ("http://a.example", "a port from 1 to 65535"),
         ("a b", "must be an address, a CIDR, a host or *.suffix"),
@@ -286,6 +287,77 @@ fn wrong_entries_say_what_is_right() {
     for (entry, part) in cases {
         let why = Policy::parse(Mode::Strict, &[entry.to_owned()]).unwrap_err();
         assert!(why.contains(part) && why.starts_with(ALLOW_SETTING), "{entry}: {why}");
+    }
+}
+
+#[test]
+fn what_is_denied_is_denied_whatever_permits_it() {
+    // Entry, host, address, denied.
+    let cases = [
+        ("8.8.8.0/24", "8.8.8.8", "8.8.8.8:80", true),
+        ("8.8.8.0/24", "dns.example", "8.8.8.8:80", true),
+        ("8.8.8.0/24", "x", "8.8.9.8:80", false),
+        // However an IPv6 address leads there: mapped, NAT64, 6to4, ISATAP.
+        ("8.8.8.0/24", "x", "[::ffff:8.8.8.8]:80", true),
+        ("8.8.8.0/24", "x", "[64:ff9b::808:808]:80", true),
+        ("8.8.8.0/24", "x", "[2002:808:808::1]:80", true),
+        ("8.8.8.0/24", "x", "[2606:4700::5efe:8.8.8.8]:80", true),
+        ("8.8.8.8:53", "x", "8.8.8.8:53", true),
+        ("8.8.8.8:53", "x", "8.8.8.8:80", false),
+        ("2606:4700::/32", "x", "[2606:4700::1111]:80", true),
+        ("[2606:4700::/32]:443", "x", "[2606:4700::1111]:80", false),
+        ("2002::/16", "x", "[2002:808:808::1]:80", true),
+        ("10.0.0.0/8", "tools.internal", "10.1.2.3:80", true),
+        ("tools.internal", "TOOLS.internal.", "10.1.2.3:80", true),
+        ("tools.internal", "a.tools.internal", "10.1.2.3:80", false),
+        ("*.internal:6379", "tools.internal", "10.1.2.3:6379", true),
+        ("*.internal:6379", "tools.internal", "10.1.2.3:80", false),
+        ("*:22", "tools.internal", "10.1.2.3:22", true),
+        ("*:22", "x", "[2606:4700::1111]:22", true),
+        ("*:22", "x", "8.8.8.8:2222", false),
+        // What is never reachable anyway may be named.
+        ("169.254.0.0/16", "x", "8.8.8.8:80", false),
+        ("127.0.0.0/8", "localhost", "127.0.0.1:80", true),
+    ];
+    for (entry, host, addr, denied) in cases {
+        let permits = ["tools.internal", "*.internal", "10.0.0.0/8", "127.0.0.0/8"];
+        let policy = policy(Mode::Cluster, &permits).denying(&[entry.to_owned()]).unwrap();
+        let may = policy.check(host, addr.parse().unwrap());
+        assert_eq!(may.is_err(), denied, "{entry} {host} {addr}: {may:?}");
+        if let Err(why) = may {
+            assert!(why.contains("is denied") && why.ends_with(DENY_SETTING), "{why}");
+        }
+    }
+    // At registration, as far as it can be known.
+    let policy = policy(Mode::Strict, &["localhost"])
+        .denying(&["*.evil.example".into(), "*:22".into(), "9.0.0.0/8".into(), "::1".into()])
+        .unwrap();
+    for (host, port, denied) in [
+        ("a.evil.example", 80, true),
+        ("A.EVIL.example.", 80, true),
+        ("evil.example", 80, false),
+        ("good.example", 22, true),
+        ("9.9.9.9", 80, true),
+        ("8.8.8.8", 80, false),
+        ("localhost", 22, true),
+        ("localhost", 80, false),
+    ] {
+        let may = policy.check_literal(&HostPort { host: host.into(), port });
+        assert_eq!(may.is_err(), denied, "{host} {port}: {may:?}");
+    }
+}
+
+#[test]
+fn wrong_denials_say_what_is_right() {
+    for (entry, part) in [
+        ("10.1.2.3/8", "10.0.0.0/8 would be right"),
+        ("*", "must be an address, a CIDR, a host or *.suffix"),
+        ("*:", "a port from 1 to 65535"),
+        ("*:65536", "a port from 1 to 65535"),
+        ("[::1", "closing bracket"),
+    ] {
+        let why = Policy::default().denying(&[entry.to_owned()]).unwrap_err();
+        assert!(why.contains(part) && why.starts_with(DENY_SETTING), "{entry}: {why}");
     }
 }
 
