@@ -61,6 +61,8 @@ pub struct Catalog {
     pub collisions: Arc<Vec<Collision>>,
     /// What the prober suspects of itself, if it does.
     pub prober_suspicion: Option<ProberSuspicion>,
+    /// When that began or ended last.
+    pub suspicion_turned: u64,
     policies: RedBlackTreeMapSync<PolicyKey, Arc<PolicyEntry>>,
     /// What applies to an agent without a policy.
     without_policy: SharedRules,
@@ -110,6 +112,7 @@ impl Catalog {
             gateways: GatewayCatalog::new(revision),
             collisions: Arc::default(),
             prober_suspicion: None,
+            suspicion_turned: revision,
             policies: RedBlackTreeMapSync::default(),
             without_policy: without_policy(DefaultPolicy::Allow),
             builtin_off: RedBlackTreeMapSync::default(),

@@ -136,7 +136,7 @@ options! {
             "Offer the built-in tool gateway_status to agents",
             #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];
         degraded_capabilities, "TOOLPULSE_DEGRADED_CAPABILITIES", "false", "BOOL",
-            "Join capability:TOOL to the degraded list of a gateway for each tool that does not work, and the prober",
+            "Join capability:TOOL to the degraded list of a gateway for each tool that does not work",
             #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")];
         watch_coalesce, "TOOLPULSE_WATCH_COALESCE", "100ms", "DURATION",
             "Shortest time between two changes on a watch";

@@ -187,7 +187,11 @@ impl Owner {
             catalog.collisions = Arc::new(self.collisions.clone());
         }
         if std::mem::take(&mut self.dirty.suspicion) {
-            catalog.prober_suspicion = self.shown_suspicion();
+            let suspicion = self.shown_suspicion();
+            if suspicion.is_some() != catalog.prober_suspicion.is_some() {
+                catalog.suspicion_turned = catalog.revision;
+            }
+            catalog.prober_suspicion = suspicion;
         }
         let count = |verdict| catalog.count(verdict);
         self.metrics.set_tools(

@@ -196,7 +196,7 @@ impl View {
     fn joined(&self, catalog: &Catalog, namespace: &Namespace) -> Joined {
         match &self.hidden {
             Some(hidden) => hidden.of(catalog, namespace, self.reader.allowlist()),
-            None => Joined::default(),
+            None => Joined { suspect: catalog.prober_suspicion.is_some(), ..Joined::default() },
         }
     }
 }

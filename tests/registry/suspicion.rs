@@ -8,7 +8,7 @@ use toolpulse::{
     core::probe::HostPort,
     proto::v1::{
         GatewayStatus, GetGatewayStatusRequest, GetToolRequest, ReportGatewayStatusRequest, ToolSpec,
-        Verdict, WatchGatewayStatusRequest, gateway_status_service_client::GatewayStatusServiceClient,
+        Verdict, WatchGatewayStatusRequest, WatchToolsRequest, gateway_status_service_client::GatewayStatusServiceClient,
         report_gateway_status_request::Report,
     },
 };
@@ -155,5 +155,73 @@ async fn few_that_fail_are_no_reason() {
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(suspicion(&server).await, "");
+    }
+}
+
+/// Every reader is told, whatever is set: who watches tools, who asks for a gateway, who watches gateways and who resumes that.
+#[tokio::test(start_paused = true)]
+async fn every_reader_is_told_when_it_begins_and_when_it_ends() {
+    let (server, mut targets) = all_well(|settings| settings.degraded_capabilities = false).await;
+    let mut gateways = GatewayStatusServiceClient::new(server.channel());
+    let report = ReportGatewayStatusRequest {
+        gateway_id: "g".into(),
+        report: Some(Report::Status(GatewayStatus::default())),
+        ttl: Some(seconds(3_600)),
+        ..Default::default()
+    };
+    gateways.report_gateway_status(report).await.unwrap();
+    let watch = gateways.watch_gateway_status(WatchGatewayStatusRequest::default()).await;
+    let mut statuses = watch.unwrap().into_inner();
+    let mut tools = server.tools().watch_tools(WatchToolsRequest::default()).await.unwrap().into_inner();
+    let first = tools.message().await.unwrap().unwrap();
+    assert!(first.synced && first.upserts.len() == TOOLS && first.prober_suspicion.is_empty(), "{first:?}");
+    let well = statuses.message().await.unwrap().unwrap();
+    assert!(!well.snapshots[0].text.contains("toolpulse"), "{well:?}");
+
+    for target in &mut targets {
+        target.stop().await;
+    }
+    let suspect = r#""degraded": [{"owner": "toolpulse:prober", "reason": "prober_suspect"}]"#;
+    for suspects in [true, false] {
+        // The one who watches tools has it with the tools, or alone; and on each heartbeat from then on.
+        let told = loop {
+            let message = tools.message().await.unwrap().unwrap();
+            if message.synced && message.prober_suspicion.is_empty() != suspects {
+                break message;
+            }
+        };
+        assert!(!told.reset, "{told:?}");
+        let heartbeat = loop {
+            let message = tools.message().await.unwrap().unwrap();
+            if message.upserts.is_empty() {
+                break message;
+            }
+        };
+        assert_eq!(heartbeat.prober_suspicion.is_empty(), !suspects);
+        let told = loop {
+            let message = statuses.message().await.unwrap().unwrap();
+            if message.snapshots.iter().any(|s| s.text.contains(suspect) == suspects) {
+                break message;
+            }
+        };
+        assert!(!told.reset);
+        let request = GetGatewayStatusRequest { gateway_id: "g".into(), ..Default::default() };
+        let text = gateways.get_gateway_status(request).await.unwrap().into_inner().snapshot.unwrap().text;
+        assert_eq!(text.contains(suspect), suspects, "{text}");
+        assert!(!text.contains("capability:"), "{text}");
+        // Who was away meanwhile has what changed.
+        let resume = WatchGatewayStatusRequest {
+            resume: Some(toolpulse::proto::v1::Position {
+                epoch: well.epoch.clone(),
+                revision: if suspects { well.revision } else { told.revision - 1 },
+            }),
+            ..Default::default()
+        };
+        let again = gateways.watch_gateway_status(resume).await.unwrap().into_inner().message().await;
+        let again = again.unwrap().unwrap();
+        assert!(!again.reset && again.snapshots[0].text.contains(suspect) == suspects, "{again:?}");
+        if suspects {
+            targets[5].resume().await;
+        }
     }
 }

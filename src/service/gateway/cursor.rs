@@ -168,7 +168,8 @@ impl Cursor for GatewayCursor {
         let joined = self.view.joined(&catalog, &self.namespace);
         let since = self.since(&catalog);
         let reset = since.is_none() && !matches!(self.position, Position::Nothing);
-        let mut whole = since.is_none();
+        // What joins while the prober suspects itself joins every status.
+        let mut whole = since.is_none_or(|since| since < catalog.suspicion_turned);
         if let Some(sent) = &mut self.sent {
             match &self.position {
                 Position::Resume(_) if !reset => {

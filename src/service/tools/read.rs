@@ -158,7 +158,7 @@ impl ToolService {
 }
 
 /// Why the prober suspects itself, if it does.
-fn suspicion(catalog: &Catalog) -> String {
+pub(super) fn suspicion(catalog: &Catalog) -> String {
     catalog.prober_suspicion.as_ref().map(|suspicion| suspicion.text.to_string()).unwrap_or_default()
 }
 

@@ -47,6 +47,7 @@ struct Key {
     revision: u64,
     reset: bool,
     must_send: bool,
+    suspicion: Arc<str>,
     progress: Progress,
 }
 
@@ -69,6 +70,8 @@ pub(super) struct OperatorCursor {
     has: u64,
     /// The revision that was looked at last.
     revision: u64,
+    /// What the reader was told that the prober suspects of itself.
+    suspicion: Arc<str>,
     batch: Option<Batch>,
 }
 
@@ -84,6 +87,8 @@ struct Batch {
     reset: bool,
     /// It gets a message even if nothing changed.
     must_send: bool,
+    /// What the prober suspects of itself; empty: nothing.
+    suspicion: Arc<str>,
     progress: Progress,
 }
 
@@ -103,7 +108,7 @@ impl Asked {
 impl OperatorCursor {
     pub(super) fn new(feed: Arc<OperatorFeed>, asked: Asked, resume: Option<Position>) -> Self {
         let (asked, standing) = (Arc::new(asked), Standing::new(resume));
-        Self { feed, asked, standing, has: 0, revision: 0, batch: None }
+        Self { feed, asked, standing, has: 0, revision: 0, suspicion: Arc::default(), batch: None }
     }
 
     fn message(&self) -> WatchToolsResponse {
@@ -118,9 +123,11 @@ impl Cursor for OperatorCursor {
         let catalog = self.feed.reader.load();
         let looked = std::mem::replace(&mut self.revision, catalog.revision);
         let changed = catalog.changed_in(&self.asked.namespace);
+        let suspicion = catalog.prober_suspicion.as_ref().map(|s| Arc::clone(&s.text)).unwrap_or_default();
+        let turned = std::mem::replace(&mut self.suspicion, Arc::clone(&suspicion)) != suspicion;
         let (since, revision) = match &self.standing {
             Standing::Nothing => (None, changed),
-            Standing::Here if self.has == changed => return,
+            Standing::Here if self.has == changed && !turned => return,
             Standing::Here => (Some(self.has).filter(|_| catalog.knows(looked)), changed),
             Standing::Resume(from) => {
                 let known = from.epoch == *catalog.epoch
@@ -131,16 +138,17 @@ impl Cursor for OperatorCursor {
             }
         };
         let reset = since.is_none() && !matches!(self.standing, Standing::Nothing);
-        let must_send = reset || !matches!(self.standing, Standing::Here);
+        let must_send = reset || turned || !matches!(self.standing, Standing::Here);
         let progress = Progress::default();
-        self.batch = Some(Batch { catalog, since, revision, reset, must_send, progress });
+        self.batch = Some(Batch { catalog, since, revision, reset, must_send, suspicion, progress });
     }
 
     fn part(&mut self) -> Option<Bytes> {
         let batch = self.batch.take()?;
         let Batch { since, revision, reset, must_send, .. } = batch;
         let (asked, progress) = (Arc::clone(&self.asked), batch.progress.clone());
-        let key = Key { asked, since, revision, reset, must_send, progress };
+        let suspicion = Arc::clone(&batch.suspicion);
+        let key = Key { asked, since, revision, reset, must_send, suspicion, progress };
         let part = self.feed.parts.get(key, || batch.encode(&self.asked, self.message(), &self.feed.clock));
         match part.next {
             Some(progress) => {
@@ -160,7 +168,8 @@ impl Cursor for OperatorCursor {
     }
 
     fn heartbeat(&self) -> Bytes {
-        frame(&WatchToolsResponse { synced: true, revision: self.revision, ..self.message() })
+        let prober_suspicion = self.suspicion.to_string();
+        frame(&WatchToolsResponse { synced: true, revision: self.revision, prober_suspicion, ..self.message() })
     }
 
     fn goodbye(&self, goodbye: Goodbye) -> Bytes {
@@ -171,11 +180,13 @@ impl Cursor for OperatorCursor {
 impl Batch {
     fn encode(&self, asked: &Asked, mut message: WatchToolsResponse, clock: &Clock) -> Part<Progress> {
         message.reset = self.reset;
+        message.prober_suspicion = self.suspicion.to_string();
         let mut size = message.encoded_len() + LAST_FIELDS;
         let mut progress = self.progress.clone();
         let complete = self.push_departed(asked, &mut progress, &mut message, &mut size)
             && self.push_changed(asked, &mut progress, &mut message, &mut size, clock);
         if !complete {
+            message.prober_suspicion.clear();
             return Part { frame: Some(frame(&message)), next: Some(progress) };
         }
         if !self.must_send && message.upserts.is_empty() && message.removed.is_empty() {
