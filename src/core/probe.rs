@@ -159,7 +159,7 @@ pub struct HttpUrl {
     pub path_and_query: String,
 }
 
-/// Stands for a query that is not told. No request takes it, so that a URL from a reply is never registered by mistake.
+/// Stands for a query that is not told. It is no URL's, so that a URL from a reply is never registered by mistake.
 pub const HIDDEN_QUERY: &str = "?\u{2026}";
 
 impl HttpUrl {

@@ -5,6 +5,7 @@ pub mod format;
 mod hidden;
 mod json;
 mod probe;
+mod recall;
 mod scalar;
 pub mod selection;
 pub mod status;
@@ -15,6 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use recall::recall;
 pub use scalar::{
     INTERVAL, KEEP, REPORT_TTL, TIMEOUT, UNREGISTER_AFTER, WAIT, duration, format_to_proto, namespace,
     outcome, owner, page_size, schema_format, timestamp, to_proto_duration, tool_name, verdict_filter,

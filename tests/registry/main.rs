@@ -11,6 +11,7 @@ mod listing;
 mod owners;
 mod probing;
 mod reading;
+mod recalling;
 mod replacing;
 mod schedule;
 mod settling;

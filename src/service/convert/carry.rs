@@ -175,7 +175,7 @@ pub(super) fn body(faults: &mut Faults, at: &str, given: v1::ProbeBody) -> Optio
     }
 }
 
-const NOT_TOLD: &str = "stands in replies for what is not told; write the text again";
+const NOT_TOLD: &str = "stands in replies for what is not told, and this probe is not the one that its owner has here; write the text again";
 
 /// Parses TLS settings. What comes back is whole only if no fault was added.
 pub(super) fn tls(faults: &mut Faults, at: &str, given: v1::ProbeTls) -> Tls {

@@ -128,7 +128,8 @@ impl ToolService {
                 faults.push(Fault::new("tool", "must be given"));
                 None
             }
-            Some(spec) => {
+            Some(mut spec) => {
+                self.recall(&mut spec, &manner);
                 let judged = self.judge.spec(spec, &manner);
                 judged.map_err(|wrong| faults.extend(wrong.into_iter().map(|f| f.under("tool")))).ok()
             }
@@ -293,6 +294,15 @@ impl ToolService {
         })
     }
 
+    /// Puts back what replies hide of the tool that is there already.
+    fn recall(&self, spec: &mut v1::ToolSpec, manner: &Manner) {
+        let Ok(name) = convert::tool_name("name", &spec.name) else { return };
+        let key = ToolKey { namespace: manner.namespace.clone(), name };
+        if let Some(tool) = self.reader.load().get(&key) {
+            convert::recall(spec, &tool.stored, &manner.owner);
+        }
+    }
+
     /// Fields in the refusals are relative to their tool.
     async fn judge_batch(
         &self,
@@ -304,7 +314,8 @@ impl ToolService {
         for name in names {
             *count.entry(name).or_default() += 1;
         }
-        let judge = |spec: v1::ToolSpec| {
+        let judge = |mut spec: v1::ToolSpec| {
+            self.recall(&mut spec, manner);
             let mut faults: Vec<Fault> = Vec::new();
             let twice = count.get(spec.name.as_str()).is_some_and(|n| *n > 1);
             if twice && !spec.name.is_empty() {
