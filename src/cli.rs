@@ -145,7 +145,8 @@ impl Command {
             Self::Tools(args) => match args.command {
                 tools::ToolsCommand::Lint(lint) => {
                     let judge = crate::app::judge(&layers.server()?);
-                    lint::run(&lint, &layers.client()?, &judge.map_err(|e| Failure::Usage(e.to_string()))?)
+                    let judge = judge.map_err(|e| Failure::Usage(e.to_string()))?;
+                    lint::run(&lint, &layers.client()?, &judge).await
                 }
                 command => tools::run(command, &layers.client()?).await,
             },

@@ -11,8 +11,9 @@ use crate::{
     core::{
         name::{Namespace, ToolKey},
         refusal::Fault,
-        tool::warnings,
+        tool,
     },
+    prober::secrets::SECRETS_SETTING,
     proto::v1::{FormatOutcome, FormatVerdict, ToolSpec, Warning},
     render::RULES_VERSION,
     service::{
@@ -40,6 +41,8 @@ struct Judged {
     faults: Vec<Fault>,
     warnings: Vec<Warning>,
     formats: Vec<FormatVerdict>,
+    /// A probe of it refers to a secret.
+    refers: bool,
 }
 
 impl Judged {
@@ -50,28 +53,32 @@ impl Judged {
     }
 }
 
-pub(super) fn run(args: &LintArgs, settings: &ClientSettings, judge: &Judge) -> Result<(), Failure> {
+pub(super) async fn run(args: &LintArgs, settings: &ClientSettings, judge: &Judge) -> Result<(), Failure> {
     let mut judged = Vec::new();
     let mut names = HashSet::new();
     for file in &args.files {
         for (namespace, owner, spec) in register::read(file, None, settings)? {
             let again = !names.insert((namespace.clone(), spec.name.clone()));
-            judged.push(one(judge, namespace, &owner, spec, again, &args.format));
+            judged.push(one(judge, namespace, &owner, spec, again, &args.format).await);
         }
     }
     if settings.json {
         let tools: Vec<_> = judged.iter().map(to_json).collect();
-        print::json(&json!({"rules_version": RULES_VERSION, "tools": tools}))?;
+        let checked = judge.rules.secrets.are_there();
+        print::json(&json!({"rules_version": RULES_VERSION, "secrets_checked": checked, "tools": tools}))?;
     } else {
         let rows: Vec<_> = judged.iter().flat_map(rows).collect();
         print::table(&["NAME", "VERDICT", "FORMATS", "WHERE", "WHAT"], &rows)?;
         print::line(&format!("\nJudged by version {RULES_VERSION} of the providers' rules."))?;
+        if !judge.rules.secrets.are_there() && judged.iter().any(|judged| judged.refers) {
+            print::line(&format!("References to secrets were not looked at: {SECRETS_SETTING} is not set."))?;
+        }
     }
     if judged.iter().all(Judged::is_good) { Ok(()) } else { Err(Failure::Silent(1)) }
 }
 
 /// The same judge and the same rules as in a server.
-fn one(
+async fn one(
     judge: &Judge,
     namespace: String,
     owner: &str,
@@ -90,12 +97,17 @@ fn one(
         faults.push(fault);
     }
     let manner = Manner { namespace: parsed.unwrap_or_default(), ..Manner::default() };
-    let mut judged = Judged { namespace, name, faults, warnings: Vec::new(), formats: Vec::new() };
+    let (warnings, verdicts) = (Vec::new(), Vec::new());
+    let mut judged = Judged { namespace, name, faults, warnings, formats: verdicts, refers: false };
     match judge.spec(spec, &manner) {
         Err(faults) => judged.faults.extend(faults),
         Ok(registration) => {
             let key = ToolKey { namespace: manner.namespace, name: registration.spec.name.clone() };
-            judged.warnings = convert::format::warnings(&warnings(&registration.spec));
+            judged.refers = registration.spec.probes.iter().any(|probe| probe.kind.refers_to_secrets());
+            judged.warnings = match judge.rules.secrets.are_there() {
+                true => judge.warnings(&registration.spec).await,
+                false => convert::format::warnings(&tool::warnings(&registration.spec)),
+            };
             judged.formats = convert::format::verdicts(&key, &registration.spec);
             let asked = |f: &FormatVerdict| formats.iter().any(|format| format.to_proto() == f.format());
             judged.formats.retain(|f| formats.is_empty() || asked(f));
@@ -157,18 +169,18 @@ mod tests {
         prober::{carry, egress},
     };
 
-    fn lint(input: &str, again: bool, formats: &[Format]) -> Judged {
+    async fn lint(input: &str, again: bool, formats: &[Format]) -> Judged {
         let judge = Judge {
             defaults: Defaults::default(),
             egress: egress::Policy::default(),
             rules: carry::Rules::default(),
         };
         let spec = ToolSpec { name: "t".into(), input_schema_json: input.into(), ..Default::default() };
-        one(&judge, "default".into(), "me", spec, again, formats)
+        one(&judge, "default".into(), "me", spec, again, formats).await
     }
 
-    #[test]
-    fn a_file_is_good_if_every_provider_takes_every_tool() {
+    #[tokio::test]
+    async fn a_file_is_good_if_every_provider_takes_every_tool() {
         let bad_name = r#"{"type":"object","properties":{"a b":{"type":"string"}}}"#;
         for (input, again, formats, good, verdicts) in [
             ("", false, &[][..], true, &["PASS", "CONVERTED"][..]),
@@ -184,12 +196,12 @@ mod tests {
                 &["WARNING", "WARNING", "LOSSY"],
             ),
         ] {
-            let judged = lint(input, again, formats);
+            let judged = lint(input, again, formats).await;
             assert_eq!(judged.is_good(), good, "{input}");
             let found: Vec<_> = rows(&judged).into_iter().map(|row| row[1].clone()).collect();
             assert_eq!(found, verdicts, "{input}");
         }
-        let json = to_json(&lint(bad_name, false, &[Format::Anthropic]));
+        let json = to_json(&lint(bad_name, false, &[Format::Anthropic]).await);
         assert_eq!(json["formats"][0]["reason"], "PARAMETER_NAME");
         assert_eq!(json["formats"][0]["pointer"], "/properties/a b");
         assert_eq!(json["formats"][0]["format"], "anthropic");

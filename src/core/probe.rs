@@ -103,6 +103,12 @@ impl ProbeKind {
         }
     }
 
+    /// Whether it is of use only with a secret that the operator mounts.
+    pub fn refers_to_secrets(&self) -> bool {
+        self.headers().iter().any(|header| header.value.reference().is_some())
+            || self.tls().is_some_and(|tls| tls.ca.is_some() || tls.client.is_some())
+    }
+
     /// Whether its bytes travel through TLS.
     pub fn encrypts(&self) -> bool {
         match self {

@@ -383,7 +383,8 @@ impl Registry {
             self.window_ends.iter().take_while(|(end, _)| *end <= now).map(|(_, key)| key.clone()).collect();
         for key in over {
             let Some(entry) = self.tools.get_mut(&key) else { continue };
-            for (probe, _) in entry.state.probes.iter_mut().zip(&entry.targets).filter(|(_, id)| id.is_none()) {
+            for (probe, _) in entry.state.probes.iter_mut().zip(&entry.targets).filter(|(_, id)| id.is_none())
+            {
                 probe.stretch(now + STRETCH);
             }
             self.note_times(&key, now);

@@ -147,7 +147,8 @@ impl Policy {
         }
         let name = normal(host);
         let forbids = |e: &Entry| {
-            e.matches(addr, &name) || faces.iter().any(|ip| e.matches(SocketAddr::new(*ip, addr.port()), &name))
+            e.matches(addr, &name)
+                || faces.iter().any(|ip| e.matches(SocketAddr::new(*ip, addr.port()), &name))
         };
         if self.deny.iter().any(forbids) {
             return Err(denied(&show(host, addr)));

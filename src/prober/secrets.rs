@@ -55,6 +55,11 @@ impl Secrets {
         Self { dir: dir.map(Arc::from), reads: Arc::new(Semaphore::new(MAX_READS)) }
     }
 
+    /// Whether there is a directory.
+    pub fn are_there(&self) -> bool {
+        self.dir.is_some()
+    }
+
     /// What a secret says, if it may be told to an audience; none: to anybody, as a client's certificate is.
     ///
     /// # Errors

@@ -67,6 +67,29 @@ impl Desk {
 }
 
 #[tokio::test]
+async fn lint_looks_up_secrets_where_it_knows_the_directory_and_says_where_it_does_not() {
+    let files = tempfile::tempdir().unwrap();
+    let secrets = tempfile::tempdir().unwrap();
+    let file = files.path().join("tools.yaml");
+    let probe = "{http: {url: 'https://search.example/', headers: [{bearer_secret_ref: search-token}]}}";
+    fs::write(&file, format!("tools:\n- name: search\n  probes: [{probe}]\n")).unwrap();
+    let args = ["tools", "lint", file.to_str().unwrap()];
+    let unset = run(&args, &[]).await;
+    assert!(unset.code == 0 && unset.stdout.contains("TOOLPULSE_SECRETS_DIR is not set"), "{unset:?}");
+    assert!(!unset.stdout.contains("WARNING"), "{unset:?}");
+    let dir = secrets.path().to_str().unwrap();
+    let missing = run(&args, &[("TOOLPULSE_SECRETS_DIR", dir)]).await;
+    for words in ["WARNING", "SECRET_NOT_USABLE", "'search-token' is not for search.example port 443"] {
+        assert!(missing.code == 0 && missing.stdout.contains(words), "{words}: {missing:?}");
+    }
+    fs::write(secrets.path().join("search-token"), "s3cret").unwrap();
+    fs::write(secrets.path().join("search-token.hosts"), "search.example").unwrap();
+    let good = run(&args, &[("TOOLPULSE_SECRETS_DIR", dir)]).await;
+    assert!(good.code == 0 && !good.stdout.contains("WARNING"), "{good:?}");
+    assert!(!good.stdout.contains("s3cret") && !good.stdout.contains("not looked at"), "{good:?}");
+}
+
+#[tokio::test]
 async fn tools_are_listed_shown_and_probed() {
     let desk = Desk::with_tools().await;
     let list = desk.run("tools list").await;

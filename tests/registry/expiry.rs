@@ -1,12 +1,18 @@
 //! Tools that are unregistered by themselves.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, advance, sleep};
 use tonic::Code;
-use toolpulse::proto::v1::{ProbeOutcome, SetToolEnabledRequest, ToolSpec, Verdict, WatchToolsRequest};
+use toolpulse::{
+    clock::Clock,
+    proto::v1::{ProbeOutcome, SetToolEnabledRequest, ToolSpec, Verdict, WatchToolsRequest},
+};
 
-use crate::support::inproc::{InProc, at, millis, probed, report, seconds};
+use crate::support::{
+    held::AutoTarget,
+    inproc::{InProc, at, http, millis, probed, report, seconds},
+};
 
 fn short_lived(name: &str) -> ToolSpec {
     ToolSpec { unregister_after: Some(seconds(60)), ..probed(name, [report()]) }
@@ -69,4 +75,35 @@ async fn who_is_unavailable_for_too_long_goes_and_watchers_hear_of_it() {
     // The name is free.
     server.register(short_lived("gone")).await;
     assert_eq!(server.verdict("gone").await, Verdict::Pending);
+}
+
+thread_local! {
+    // The server runs on the test's own thread.
+    static SUSPENDED: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Whether the process stands still or the machine sleeps, nothing that was seen before says that a tool was gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn the_time_begins_anew_after_a_standstill_and_a_sleep() {
+    for sleeps in [false, true] {
+        let server = InProc::start_on(Clock::start_on(|| SUSPENDED.get()), |_| {}).await;
+        server.list().await;
+        let target = AutoTarget::start(403).await;
+        let spec = ToolSpec { unregister_after: Some(seconds(60)), ..probed("t", [http(target.url())]) };
+        server.register_and_wait(spec).await;
+        assert_eq!(server.verdict("t").await, Verdict::Unavailable);
+        sleep(Duration::from_secs(50)).await;
+        if sleeps {
+            SUSPENDED.set(SUSPENDED.get() + 3_600_000_000_000);
+            sleep(millis(1_001)).await;
+        } else {
+            advance(Duration::from_secs(3_600)).await;
+        }
+        assert!(is_there(&server, "t").await, "an hour of which nothing was seen");
+        let woke = Instant::now();
+        at(woke, Duration::from_secs(58)).await;
+        assert!(is_there(&server, "t").await);
+        at(woke, Duration::from_secs(62)).await;
+        assert!(!is_there(&server, "t").await, "a minute after");
+    }
 }

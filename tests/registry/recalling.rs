@@ -100,11 +100,9 @@ async fn an_owner_registers_again_what_a_reply_shows_and_nothing_hidden_goes_els
     }
     let mut renamed = spec.clone();
     renamed.probes[0].name = "else".into();
-    for (spec, owner) in [
-        (renamed, "me"),
-        (spec.clone(), "you"),
-        (ToolSpec { name: "u".into(), ..spec.clone() }, "me"),
-    ] {
+    for (spec, owner) in
+        [(renamed, "me"), (spec.clone(), "you"), (ToolSpec { name: "u".into(), ..spec.clone() }, "me")]
+    {
         assert_eq!(again(&server, spec, owner).await.unwrap_err().code(), Code::InvalidArgument, "{owner}");
     }
     assert_eq!(other.hits(), 0);

@@ -8,8 +8,8 @@ use toolpulse::{
     core::probe::HostPort,
     proto::v1::{
         GatewayStatus, GetGatewayStatusRequest, GetToolRequest, ReportGatewayStatusRequest, ToolSpec,
-        Verdict, WatchGatewayStatusRequest, WatchToolsRequest, gateway_status_service_client::GatewayStatusServiceClient,
-        report_gateway_status_request::Report,
+        Verdict, WatchGatewayStatusRequest, WatchToolsRequest,
+        gateway_status_service_client::GatewayStatusServiceClient, report_gateway_status_request::Report,
     },
 };
 

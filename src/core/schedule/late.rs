@@ -81,7 +81,8 @@ impl Schedule {
     fn oldest_live(&mut self) -> Option<(Moment, TargetId)> {
         while let Some(&(started, id)) = self.live_flights.front() {
             let flies = self.targets.get(&id).is_some_and(|target| {
-                matches!(target.place, Place::Flying { lane: Lane::Live, .. }) && target.started == Some(started)
+                matches!(target.place, Place::Flying { lane: Lane::Live, .. })
+                    && target.started == Some(started)
             });
             if flies {
                 return Some((started, id));

@@ -25,7 +25,9 @@ pub(super) fn http_url(text: &str) -> Result<HttpUrl, String> {
         ));
     }
     if text.ends_with(HIDDEN_QUERY) {
-        return Err(format!("url {shown} is one from a reply, which hides the query, and this probe is not the one that its owner has here; write the query again"));
+        return Err(format!(
+            "url {shown} is one from a reply, which hides the query, and this probe is not the one that its owner has here; write the query again"
+        ));
     }
     if let Some(c) = text.chars().find(|c| !c.is_ascii_graphic()) {
         let c = c.escape_debug();

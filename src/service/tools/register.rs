@@ -97,7 +97,7 @@ impl Judge {
     }
 
     /// What is allowed in a spec and still worth telling the one who registers it.
-    async fn warnings(&self, spec: &ToolSpec) -> Vec<v1::Warning> {
+    pub(crate) async fn warnings(&self, spec: &ToolSpec) -> Vec<v1::Warning> {
         let mut found = warnings(spec);
         found.extend(self.rules.warnings(spec).await);
         convert::format::warnings(&found)

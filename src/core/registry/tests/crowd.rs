@@ -275,7 +275,10 @@ fn after_a_stall_too_short_to_ask_everything_anew_what_was_missed_is_asked_sprea
         // Nobody is left out, and how late it was is told.
         let asked: HashSet<u16> = crowd.begun_within(woke, woke + 10.5).map(|begun| begun.port).collect();
         assert_eq!(asked.len(), usize::from(CROWD));
-        let latest = crowd.begun_within(woke, woke + 10.0).map(|begun| begun.lateness.as_secs_f64()).fold(0.0, f64::max);
+        let latest = crowd
+            .begun_within(woke, woke + 10.0)
+            .map(|begun| begun.lateness.as_secs_f64())
+            .fold(0.0, f64::max);
         assert!((late..=3.0 * late + 0.01).contains(&latest), "{late}: {latest}");
     }
 }

@@ -169,7 +169,12 @@ impl Cursor for OperatorCursor {
 
     fn heartbeat(&self) -> Bytes {
         let prober_suspicion = self.suspicion.to_string();
-        frame(&WatchToolsResponse { synced: true, revision: self.revision, prober_suspicion, ..self.message() })
+        frame(&WatchToolsResponse {
+            synced: true,
+            revision: self.revision,
+            prober_suspicion,
+            ..self.message()
+        })
     }
 
     fn goodbye(&self, goodbye: Goodbye) -> Bytes {
