@@ -45,6 +45,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("toolsFrom.configMap", "{toolsFrom: {configMap: a}}"),
     ("toolsFrom.key", "{toolsFrom: {key: other}}"),
     ("probing.allow", "{probing: {allow: [a.example]}}"),
+    ("probing.deny", "{probing: {deny: [10.0.0.1]}}"),
     ("probing.canary", "{probing: {canary: 'a.example:443'}}"),
     ("probing.secrets", "{probing: {secrets: [{name: a}]}}"),
     ("allowedTools.enabled", "{allowedTools: {enabled: true, names: [a]}}"),

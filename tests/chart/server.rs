@@ -52,7 +52,7 @@ fn the_server_takes_what_is_rendered() {
 fn settings_of_values_arrive() {
     let Some(helm) = Helm::newest() else { return };
     let settings = settings(&helm.render(
-        "{probing: {interval: 20s, timeout: 4s, ttl: 70s, grace: 80s, egress: strict, allow: [a.example, 10.0.0.0/8],
+        "{probing: {interval: 20s, timeout: 4s, ttl: 70s, grace: 80s, egress: strict, allow: [a.example, 10.0.0.0/8], deny: ['10.0.0.1:22'],
                     canary: 'a.example:1', insecureTls: true, secrets: [{name: a}]},
           tools: [{name: a}], allowedTools: {enabled: true, names: [a], strict: true, wait: 3s},
           log: {level: debug, format: text}, config: {default_policy: deny, max_request_bytes: 1MiB, watch_heartbeat: 9s}}",
@@ -65,6 +65,7 @@ fn settings_of_values_arrive() {
         ("probe_grace", "80s"),
         ("probe_egress", "strict"),
         ("probe_allow", "a.example,10.0.0.0/8"),
+        ("probe_deny", "10.0.0.1:22"),
         ("probe_canary", "a.example:1"),
         ("probe_insecure_tls", "true"),
         ("secrets_dir", "/etc/toolpulse/secrets"),

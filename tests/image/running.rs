@@ -65,7 +65,9 @@ async fn the_demo_runs_in_it() {
 /// From the start to the end: health, a tool for each host, nothing written but data, exit 0.
 async fn serves(image: &Image, mut container: Container, hosts: &[&str]) {
     let target = HttpTarget::start(Answer::Status(200)).await;
-    container.env.push(("TOOLPULSE_PROBE_ALLOW".to_owned(), "127.0.0.0/8".to_owned()));
+    for (name, value) in [("TOOLPULSE_ALLOW_PLAINTEXT", "true"), ("TOOLPULSE_PROBE_ALLOW", "127.0.0.0/8")] {
+        container.env.push((name.to_owned(), value.to_owned()));
+    }
     let data = container.volume("/data");
     let mut server = container.start(&[image.texts("Entrypoint"), image.texts("Cmd")].concat());
 

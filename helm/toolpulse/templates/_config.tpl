@@ -102,6 +102,9 @@ what the chart's Services, probes and test speak; `config` can take it back.
 {{- with $probing.allow }}
 {{- $_ := set $own "probe_allow" (join "," .) }}
 {{- end }}
+{{- with $probing.deny }}
+{{- $_ := set $own "probe_deny" (join "," .) }}
+{{- end }}
 {{- if .Values.allowedTools.enabled }}
 {{- $_ := set $own "strict_wait" .Values.allowedTools.wait }}
 {{- end }}
