@@ -3,7 +3,10 @@
 //! A change copies only the path to what changed (the maps are persistent), so publishing a flip does not grow with the
 //! number of tools. Readers load the snapshot once per request and never lock.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
@@ -200,7 +203,11 @@ impl Catalog {
     /// Puts a tool in, or its newer state.
     pub fn put(&mut self, tool: CatalogTool) {
         let key = tool.stored.key.clone();
-        let mut namespace = self.namespaces.get(&key.namespace).cloned().unwrap_or_default();
+        if !self.namespaces.contains_key(&key.namespace) {
+            self.namespaces.insert_mut(key.namespace.clone(), NamespaceCatalog::default());
+        }
+        // In its place: what the first of many tools copied, the others change as it is.
+        let Some(namespace) = self.namespaces.get_mut(&key.namespace) else { return };
         let before = namespace.tools.get(&key.name).cloned();
         let visible = before.as_ref().is_none_or(|before| before.stamps.shown() != tool.stamps.shown());
         if let Some(before) = before {
@@ -217,23 +224,24 @@ impl Catalog {
         if visible {
             namespace.is_shown(self.revision);
         }
-        self.namespaces.insert_mut(key.namespace, namespace);
     }
 
     /// Takes a tool out; a namespace without tools goes with it.
     pub fn remove(&mut self, key: &ToolKey) {
-        let Some(namespace) = self.namespaces.get(&key.namespace) else { return };
-        let mut namespace = namespace.clone();
+        // Copied only if it holds the tool.
+        if self.get(key).is_none() {
+            return;
+        }
+        let Some(namespace) = self.namespaces.get_mut(&key.namespace) else { return };
         let Some(before) = namespace.tools.get(&key.name).cloned() else { return };
         self.verdicts[before.status.verdict as usize] -= 1;
         namespace.forget(&before);
         namespace.tools.remove_mut(key.name.as_str());
         namespace.is_shown(self.revision);
+        let is_empty = namespace.tools.is_empty();
         self.history.departs(&before, self.revision);
-        if namespace.tools.is_empty() {
+        if is_empty {
             self.namespaces.remove_mut(&key.namespace);
-        } else {
-            self.namespaces.insert_mut(key.namespace.clone(), namespace);
         }
     }
 
@@ -256,9 +264,8 @@ impl Catalog {
             }
         }
         self.rules_changed = self.revision;
-        if let Some(mut namespace) = self.namespaces.get(&key.namespace).cloned() {
+        if let Some(namespace) = self.namespaces.get_mut(&key.namespace) {
             namespace.is_shown(self.revision);
-            self.namespaces.insert_mut(key.namespace.clone(), namespace);
         }
     }
 
@@ -306,6 +313,7 @@ pub struct Publisher {
     catalog: Arc<ArcSwap<Catalog>>,
     revisions: watch::Sender<u64>,
     settled: watch::Sender<bool>,
+    is_settled: Arc<AtomicBool>,
 }
 
 /// The readers' end of the catalog; cheap to clone.
@@ -314,6 +322,8 @@ pub struct Reader {
     catalog: Arc<ArcSwap<Catalog>>,
     revisions: watch::Receiver<u64>,
     settled: watch::Receiver<bool>,
+    /// The same as `settled`: every read asks, and to look into the channel takes a lock.
+    is_settled: Arc<AtomicBool>,
     allowlist: Arc<ServerAllowlist>,
 }
 
@@ -322,13 +332,15 @@ pub fn channel(catalog: Catalog, allowlist: ServerAllowlist) -> (Publisher, Read
     let (revisions, revisions_rx) = watch::channel(catalog.revision);
     let (settled, settled_rx) = watch::channel(false);
     let catalog = Arc::new(ArcSwap::from_pointee(catalog));
+    let is_settled = Arc::new(AtomicBool::new(false));
     let reader = Reader {
         catalog: Arc::clone(&catalog),
         revisions: revisions_rx,
         settled: settled_rx,
+        is_settled: Arc::clone(&is_settled),
         allowlist: Arc::new(allowlist),
     };
-    (Publisher { catalog, revisions, settled }, reader)
+    (Publisher { catalog, revisions, settled, is_settled }, reader)
 }
 
 impl Publisher {
@@ -354,6 +366,8 @@ impl Publisher {
 
     /// Whether every probe had its turn since the start, or since the process stood still.
     pub fn set_settled(&self, settled: bool) {
+        // Before those who wait are woken: they read at once.
+        self.is_settled.store(settled, Ordering::Release);
         self.settled.send_if_modified(|before| std::mem::replace(before, settled) != settled);
     }
 }
@@ -376,7 +390,7 @@ impl Reader {
 
     /// Whether the registry is settled.
     pub fn is_settled(&self) -> bool {
-        *self.settled.borrow()
+        self.is_settled.load(Ordering::Acquire)
     }
 
     /// Tells whether the registry is settled.

@@ -9,16 +9,16 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "shared with the other benchmark, which needs more of it")]
-#[path = "../list/children.rs"]
+#[path = "../speed/children.rs"]
 mod children;
 mod etcd;
 mod parts;
 #[allow(dead_code, reason = "shared with the other benchmark, which needs more of it")]
-#[path = "../list/raw.rs"]
+#[path = "../speed/raw.rs"]
 mod raw;
 mod server;
 #[allow(dead_code, reason = "shared with the other benchmark, which needs more of it")]
-#[path = "../list/tools.rs"]
+#[path = "../speed/tools.rs"]
 mod tools;
 mod watchers;
 mod wire;

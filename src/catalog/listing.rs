@@ -327,7 +327,7 @@ impl Catalog {
             let passes = |stage| filter.passes(stage, tool, server);
             passes(Stage::Request) && passes(Stage::Policy) && passes(Stage::Labels)
         };
-        self.candidates(&filter.namespace).filter(told).filter_map(|tool| {
+        self.eligible(filter).filter(told).filter_map(|tool| {
             let cut = || listing.cuts(tool).then_some(Stage::Budget);
             Some(Hidden { tool, stage: filter.stopped_at(tool, server).or_else(cut)? })
         })
@@ -356,6 +356,14 @@ impl Catalog {
         })
     }
 
+    /// The tools that no allowlist keeps from the agent, sorted by name. Where one names them, no other is looked at.
+    fn eligible<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Arc<CatalogTool>> {
+        let named = filter.named();
+        let all = named.is_none().then(|| self.candidates(&filter.namespace));
+        let found = named.into_iter().flatten().filter_map(|name| self.find(&filter.namespace, name));
+        found.chain(all.into_iter().flatten())
+    }
+
     /// The tools of a list, sorted by exposed name, and what the budget cut.
     pub(super) fn selected(
         &self,
@@ -364,8 +372,7 @@ impl Catalog {
     ) -> (Vec<Arc<CatalogTool>>, Vec<Arc<CatalogTool>>) {
         let format = filter.shape.format;
         let holds = |tool: &&Arc<CatalogTool>| filter.holds(tool, server);
-        let mut tools: Vec<Arc<CatalogTool>> =
-            self.candidates(&filter.namespace).filter(holds).cloned().collect();
+        let mut tools: Vec<Arc<CatalogTool>> = self.eligible(filter).filter(holds).cloned().collect();
         let cut = cut(&mut tools, filter);
         tools.sort_by(|a, b| exposed_name(a, format).cmp(&exposed_name(b, format)));
         (tools, cut)

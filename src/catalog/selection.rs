@@ -153,6 +153,16 @@ impl Filter {
         EACH.into_iter().find(|stage| !self.passes(*stage, tool, server))
     }
 
+    /// The names of all tools that it lets pass, sorted, where the request or the policy names them.
+    pub(super) fn named(&self) -> Option<Vec<&str>> {
+        let lists = [self.allowed.as_ref(), self.rules.allowed.as_ref()];
+        let shortest = lists.into_iter().flatten().min_by_key(|list| list.names().len())?;
+        let mut names: Vec<&str> = shortest.names_in(&self.namespace).collect();
+        names.sort_unstable();
+        names.dedup();
+        Some(names)
+    }
+
     /// Whether a tool belongs into the array of definitions.
     pub(super) fn holds(&self, tool: &CatalogTool, server: &ServerAllowlist) -> bool {
         let dead_too = self.shape.visibility == Visibility::Stable;

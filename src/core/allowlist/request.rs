@@ -87,6 +87,12 @@ impl RequestAllowlist {
         self.0.names()
     }
 
+    /// The names that a tool of a namespace may have to be wanted; one that is written both ways comes twice.
+    pub fn names_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a str> {
+        let here = |at: Option<&str>| at.is_none_or(|at| at == namespace.as_str());
+        self.0.parts().filter(move |(_, at, _)| here(*at)).map(|(.., name)| name)
+    }
+
     /// The names that no tool has which `known` knows where the request looks; sorted. Costs a look-up for each name of the
     /// list, however many tools there are. A name of another namespace is none of those.
     pub fn unknown_in(&self, namespace: &Namespace, known: impl Fn(&str) -> bool) -> Vec<String> {

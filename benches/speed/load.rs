@@ -12,7 +12,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     children::{cores, pinned},
-    raw::{call, client},
+    raw::{call_to, client},
+    tools,
 };
 
 pub(crate) const CONNECTIONS: usize = 2;
@@ -41,15 +42,22 @@ impl Outcome {
 /// How to load one server.
 pub(crate) struct Load {
     address: String,
+    method: &'static str,
+    /// Where the request is, or of how many tools each call asks for other ones.
     request: String,
 }
 
 impl Load {
     /// Sends `request` to `address`; `files` is where the other process finds it.
-    pub(crate) fn new(address: &str, request: &impl Message, files: &Path) -> Self {
-        let path = files.join(format!("request-{address}"));
+    pub(crate) fn new(address: &str, method: &'static str, request: &impl Message, files: &Path) -> Self {
+        let path = files.join(format!("request-{address}-{}", method.rsplit('/').next().unwrap_or_default()));
         std::fs::write(&path, request.encode_to_vec()).unwrap();
-        Self { address: address.to_owned(), request: path.to_str().unwrap().to_owned() }
+        Self { address: address.to_owned(), method, request: path.to_str().unwrap().to_owned() }
+    }
+
+    /// Each call asks for 20 tools that nobody asked for together before, of so many.
+    pub(crate) fn of_new_selections(address: &str, method: &'static str, tools: usize) -> Self {
+        Self { address: address.to_owned(), method, request: tools.to_string() }
     }
 
     /// Each caller sends the next call when it has the reply to the one before.
@@ -64,7 +72,7 @@ impl Load {
 
     async fn run(&self, slice: Duration, rate: f64) -> Outcome {
         let mut command = pinned(cores().1, std::env::current_exe().unwrap());
-        command.args(["load", &self.address, &self.request]);
+        command.args(["load", &self.address, self.method, &self.request]);
         command.args([slice.as_millis().to_string(), rate.to_string()]);
         let output = tokio::process::Command::from(command).output().await.unwrap();
         assert!(output.status.success(), "the load failed: {}", output.status);
@@ -75,12 +83,16 @@ impl Load {
     }
 }
 
-/// The other process: `load ADDRESS REQUEST-FILE MILLISECONDS RATE`; rate 0 is a closed loop.
+/// The other process: `load ADDRESS METHOD REQUEST-FILE|TOOLS MILLISECONDS RATE`; rate 0 is a closed loop.
 pub(crate) async fn generate(args: &[&str]) {
-    let &[address, request, milliseconds, rate] = args else { panic!("not a load: {args:?}") };
+    let &[address, method, request, milliseconds, rate] = args else { panic!("not a load: {args:?}") };
     let slice = Duration::from_millis(milliseconds.parse().unwrap());
     let rate: f64 = rate.parse().unwrap();
-    let callers = Callers::connect(address, std::fs::read(request).unwrap().into()).await;
+    let requests = match request.parse() {
+        Ok(tools) => Requests::New(tools),
+        Err(_) => Requests::Same(std::fs::read(request).unwrap().into()),
+    };
+    let callers = Callers::connect(address, method, requests).await;
     let run = LocalSet::new();
     let began = Instant::now();
     let work = async {
@@ -94,34 +106,54 @@ pub(crate) async fn generate(args: &[&str]) {
     println!("{} {elapsed} {} {}", taken.len(), quantile(0.5), quantile(0.99));
 }
 
+/// What each call asks for.
+#[derive(Clone)]
+enum Requests {
+    Same(Bytes),
+    /// Other 20 tools each time, of so many.
+    New(usize),
+}
+
+impl Requests {
+    fn next(&self) -> Bytes {
+        match self {
+            Self::Same(request) => request.clone(),
+            Self::New(tools) => tools::request_for_some(*tools).encode_to_vec().into(),
+        }
+    }
+}
+
 /// All connections, and how long their calls took.
 struct Callers {
     channels: Vec<Channel>,
-    request: Bytes,
+    /// This process lives no longer than its load.
+    method: &'static str,
+    requests: Requests,
     taken: Rc<RefCell<Vec<Duration>>>,
 }
 
 impl Callers {
-    async fn connect(address: &str, request: Bytes) -> Self {
+    async fn connect(address: &str, method: &str, requests: Requests) -> Self {
+        let method: &'static str = method.to_owned().leak();
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut channels = Vec::new();
         for _ in 0..CONNECTIONS {
             let channel = endpoint.connect().await.unwrap();
-            call(&mut client(&channel), &request).await;
+            call_to(&mut client(&channel), method, &requests.next()).await;
             channels.push(channel);
         }
-        Self { channels, request, taken: Rc::default() }
+        Self { channels, method, requests, taken: Rc::default() }
     }
 
     async fn closed(&self, end: Instant) {
         let callers = self.channels.iter().flat_map(|channel| (0..IN_FLIGHT).map(move |_| client(channel)));
         let callers = callers.map(|mut client| {
-            let (request, taken) = (self.request.clone(), Rc::clone(&self.taken));
+            let (method, requests, taken) = (self.method, self.requests.clone(), Rc::clone(&self.taken));
             spawn_local(async move {
                 let mut now = Instant::now();
                 while now < end {
                     let began = now;
-                    call(&mut client, &request).await;
+                    call_to(&mut client, method, &requests.next()).await;
                     now = Instant::now();
                     taken.borrow_mut().push(now - began);
                 }
@@ -143,9 +175,10 @@ impl Callers {
             let until = ((due - began).as_secs_f64() * rate) as usize;
             while sent < until.min(total) {
                 let mut client = client(&self.channels[sent % CONNECTIONS]);
-                let (request, taken) = (self.request.clone(), Rc::clone(&self.taken));
+                let (method, request) = (self.method, self.requests.next());
+                let taken = Rc::clone(&self.taken);
                 spawn_local(async move {
-                    call(&mut client, &request).await;
+                    call_to(&mut client, method, &request).await;
                     taken.borrow_mut().push(due.elapsed());
                 });
                 sent += 1;

@@ -9,8 +9,8 @@ use tonic::{
     transport::Channel,
 };
 
-/// The method that everything here is about.
-pub(crate) const METHOD: &str = "/toolpulse.v1.ToolRegistryService/ListAvailableTools";
+/// The method that nearly everything here is about.
+pub(crate) const LIST: &str = "/toolpulse.v1.ToolRegistryService/ListAvailableTools";
 
 const MAX_REPLY: usize = 64 << 20;
 
@@ -19,11 +19,6 @@ pub(crate) fn client(channel: &Channel) -> Grpc<Channel> {
 }
 
 /// One call; the reply's bytes.
-pub(crate) async fn call(client: &mut Grpc<Channel>, request: &Bytes) -> Bytes {
-    call_to(client, METHOD, request).await
-}
-
-/// One call of any method.
 pub(crate) async fn call_to(client: &mut Grpc<Channel>, method: &'static str, request: &Bytes) -> Bytes {
     client.ready().await.unwrap();
     let path = PathAndQuery::from_static(method);

@@ -3,9 +3,9 @@
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -13,8 +13,13 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::time::{Instant, sleep};
 use toolpulse::proto::health::{HealthCheckRequest, health_client::HealthClient};
 
-/// The cores of a run: the first two that this process may use.
+/// The cores of a run: the first two that this process might use when it was asked first.
 pub(crate) fn cores() -> (usize, usize) {
+    static CORES: OnceLock<(usize, usize)> = OnceLock::new();
+    *CORES.get_or_init(find_cores)
+}
+
+fn find_cores() -> (usize, usize) {
     let allowed = sched_getaffinity(None).unwrap();
     let mut allowed = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     match (allowed.next(), allowed.next()) {
@@ -37,11 +42,11 @@ pub(crate) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A program on the servers' core; with a file, under valgrind, which counts into it.
+/// A program on the servers' core; with a file, under valgrind, which counts into it once it is told to.
 fn counted(program: impl AsRef<OsStr>, count: Option<&Path>) -> Command {
     let Some(count) = count else { return pinned(cores().0, program) };
     let mut command = pinned(cores().0, "valgrind");
-    command.args(["--quiet", "--tool=callgrind"]);
+    command.args(["--quiet", "--tool=callgrind", "--instr-atstart=no"]);
     command.arg(format!("--callgrind-out-file={}", count.display())).arg(program.as_ref());
     command
 }
@@ -124,9 +129,22 @@ pub(crate) async fn toolpulse(store: &str, data: &Path, count: Option<&Path>) ->
     toolpulse_with(store, data, count, &[]).await
 }
 
+static BINARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Another program takes the place of the one that was built with this.
+pub(crate) fn use_binary(path: &str) {
+    // Fails only if there is one already.
+    let _ = BINARY.set(path.into());
+}
+
+/// The program under test.
+pub(crate) fn binary() -> &'static Path {
+    BINARY.get_or_init(|| env!("CARGO_BIN_EXE_toolpulse").into())
+}
+
 /// The same with further flags.
 pub(crate) async fn toolpulse_with(store: &str, data: &Path, count: Option<&Path>, flags: &[&str]) -> Child {
-    let mut command = counted(env!("CARGO_BIN_EXE_toolpulse"), count);
+    let mut command = counted(binary(), count);
     command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store", store]);
     command.arg("--data-dir").arg(data).args(["--log", "error"]).args(flags);
     for (name, _) in std::env::vars_os() {
@@ -137,7 +155,7 @@ pub(crate) async fn toolpulse_with(store: &str, data: &Path, count: Option<&Path
     }
     let server = Child::spawn(command, true);
     let mut health = HealthClient::connect(format!("http://{}", server.address())).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while health.check(HealthCheckRequest::default()).await.is_ok_and(|reply| reply.get_ref().status != 1) {
         assert!(Instant::now() < deadline, "the server is not ready");
         sleep(Duration::from_millis(10)).await;
