@@ -161,11 +161,6 @@ impl Catalog {
         (!taken).then_some(builtin)
     }
 
-    /// When what agents may see last changed without their tools: a policy, or a switch of what is built in.
-    pub fn rules_changed(&self) -> u64 {
-        self.rules_changed
-    }
-
     /// The tools of a namespace, sorted by name.
     pub fn tools(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<CatalogTool>> {
         self.namespace(namespace).tools.values()

@@ -1,6 +1,10 @@
 //! What is counted, for Prometheus. A value that is passed around; a tool's name is never a label.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -10,6 +14,9 @@ use prometheus_client::{
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The name of the code with which calls end that went well.
+const OK: &str = "OK";
 
 /// Timers have milliseconds; from 3 s on probes are so late that windows may be stretched.
 const LATENESS_SECONDS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 3.0, 10.0, 30.0];
@@ -149,9 +156,17 @@ impl Metrics {
         self.inner.probe_lateness.get_or_create(&LaneLabels { lane }).observe(lateness.as_secs_f64());
     }
 
-    /// One call ended. `method` must come from a fixed set: clients choose what they call.
-    pub fn rpc(&self, method: &Arc<String>, code: &'static str) {
-        self.inner.rpcs.get_or_create(&RpcLabels { method: Arc::clone(method), code }).inc();
+    /// The calls of a method. It must come from a fixed set: clients choose what they call.
+    pub fn calls(&self, method: &str) -> Calls {
+        Calls(Arc::new(OfMethod {
+            metrics: self.clone(),
+            method: Arc::new(method.to_owned()),
+            ok: OnceLock::new(),
+        }))
+    }
+
+    fn ended(&self, method: &Arc<String>, code: &'static str) -> Counter {
+        self.inner.rpcs.get_or_create(&RpcLabels { method: Arc::clone(method), code }).clone()
     }
 
     /// Counts one open watch for as long as the value lives.
@@ -190,6 +205,34 @@ impl fmt::Debug for Metrics {
     }
 }
 
+/// The calls of one method. Copies are one.
+#[derive(Clone, Debug)]
+pub struct Calls(Arc<OfMethod>);
+
+#[derive(Debug)]
+struct OfMethod {
+    metrics: Metrics,
+    method: Arc<String>,
+    /// Found once: nearly all calls end well, and to look a counter up takes a lock.
+    ok: OnceLock<Counter>,
+}
+
+impl Calls {
+    /// One of them ended.
+    pub fn ended(&self, code: &'static str) {
+        let OfMethod { metrics, method, ok } = &*self.0;
+        match code {
+            OK => ok.get_or_init(|| metrics.ended(method, OK)).inc(),
+            code => metrics.ended(method, code).inc(),
+        };
+    }
+
+    /// The method.
+    pub fn method(&self) -> &str {
+        &self.0.method
+    }
+}
+
 /// One open watch.
 #[derive(Debug)]
 pub struct Watcher {
@@ -213,7 +256,8 @@ mod tests {
         metrics.probe_result("http", "pass");
         metrics.probe_result("http", "pass");
         metrics.probe_lateness("live", Duration::from_millis(30));
-        metrics.rpc(&Arc::new("a.B/C".into()), "OK");
+        let calls = metrics.calls("a.B/C");
+        ["OK", "OK", "CANCELLED"].into_iter().for_each(|code| calls.ended(code));
         let open = metrics.watcher();
         let closed = metrics.watcher();
         drop(closed);
@@ -224,7 +268,8 @@ mod tests {
             "toolpulse_tools{verdict=\"unavailable\"} 2",
             "toolpulse_tools{verdict=\"pending\"} 1",
             "toolpulse_probe_results_total{kind=\"http\",outcome=\"pass\"} 2",
-            "toolpulse_rpcs_total{method=\"a.B/C\",code=\"OK\"} 1",
+            "toolpulse_rpcs_total{method=\"a.B/C\",code=\"OK\"} 2",
+            "toolpulse_rpcs_total{method=\"a.B/C\",code=\"CANCELLED\"} 1",
             "toolpulse_probe_lateness_seconds_bucket{le=\"0.025\",lane=\"live\"} 0",
             "toolpulse_probe_lateness_seconds_bucket{le=\"0.05\",lane=\"live\"} 1",
             "toolpulse_watchers 1",

@@ -160,7 +160,7 @@ pub async fn serve(
         .http2_adaptive_window(Some(false))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .layer(RpcLayer::new(metrics.clone(), stalls.clone()))
+        .layer(RpcLayer::new(metrics, stalls.clone()))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move { begun.begun().await });
     let mut server = pin!(server);

@@ -303,9 +303,9 @@ impl Catalog {
         listing
     }
 
-    /// Whether a list of this namespace still shows the state now, provided that its filter is still the same.
-    pub fn is_current(&self, namespace: &Namespace, contents: &Contents) -> bool {
-        contents.shown == self.shown_in(namespace)
+    /// Names what agents may see in a namespace: while it is equal, each selection gives the list that it gave.
+    pub fn shown_at(&self, namespace: &Namespace) -> (u64, u64) {
+        (self.shown_in(namespace), self.rules_changed)
     }
 
     /// The list, if it is ready. `names`: the request's allowlist, sorted and each once; that of the filter plays no part, so

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Who asks for what.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     /// Where.
     pub namespace: Namespace,

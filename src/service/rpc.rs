@@ -34,15 +34,14 @@ type Deadline = Option<Pin<Box<Sleep>>>;
 /// Wraps all services of a port.
 #[derive(Clone, Debug)]
 pub struct RpcLayer {
-    metrics: Metrics,
     methods: Arc<Methods>,
     stalls: Stalls,
 }
 
 impl RpcLayer {
     /// Counts into `metrics`; streams are among `stalls` while they live.
-    pub fn new(metrics: Metrics, stalls: Stalls) -> Self {
-        Self { metrics, methods: Arc::new(Methods::load()), stalls }
+    pub fn new(metrics: &Metrics, stalls: Stalls) -> Self {
+        Self { methods: Arc::new(Methods::load(metrics)), stalls }
     }
 }
 
@@ -87,7 +86,6 @@ where
             path: (!method.known).then(|| request.uri().path().to_owned()),
             peer: request.extensions().get::<Peer>().cloned(),
             method,
-            metrics: self.layer.metrics.clone(),
             stalls: self.layer.stalls.clone(),
             counted: false,
         };
@@ -147,7 +145,6 @@ pub struct Call {
     /// The path, where it is not one of our methods.
     path: Option<String>,
     peer: Option<Peer>,
-    metrics: Metrics,
     stalls: Stalls,
     counted: bool,
 }
@@ -183,7 +180,7 @@ impl Call {
     fn count(&mut self, code: Code) {
         if !self.counted {
             self.counted = true;
-            self.metrics.rpc(&self.method.label, code_name(code));
+            self.method.calls.ended(code_name(code));
         }
     }
 }

@@ -1,17 +1,21 @@
 //! The methods that there are, from the descriptors: what clients call is theirs to choose, what is counted is not.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
 
-use crate::{proto::DESCRIPTORS, service::reflection};
+use crate::{
+    metrics::{Calls, Metrics},
+    proto::DESCRIPTORS,
+    service::reflection,
+};
 
 /// One method.
 #[derive(Clone, Debug)]
 pub(super) struct Method {
-    /// Its name for the counts.
-    pub(super) label: Arc<String>,
+    /// Counts how its calls end.
+    pub(super) calls: Calls,
     /// Whether it is one of ours.
     pub(super) known: bool,
     /// Whether its reply is a stream.
@@ -26,12 +30,13 @@ pub(super) struct Methods {
 }
 
 impl Methods {
-    pub(super) fn load() -> Self {
+    /// Counts in `metrics`.
+    pub(super) fn load(metrics: &Metrics) -> Self {
         // The bytes were written by build.rs of this very build; a test decodes them. Without them nothing would be known.
         let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
         let mut by_path = HashMap::new();
         let mut add = |name: String, streams| {
-            let method = Method { label: Arc::new(name.clone()), known: true, streams };
+            let method = Method { calls: metrics.calls(&name), known: true, streams };
             by_path.insert(format!("/{name}"), method);
         };
         for file in &files.file {
@@ -45,7 +50,7 @@ impl Methods {
         for name in reflection::METHODS {
             add(name.to_owned(), true);
         }
-        let other = Method { label: Arc::new("_OTHER".to_owned()), known: false, streams: false };
+        let other = Method { calls: metrics.calls("_OTHER"), known: false, streams: false };
         Self { by_path, other }
     }
 
@@ -60,7 +65,7 @@ mod tests {
 
     #[test]
     fn our_methods_are_known_and_others_share_a_name() {
-        let methods = Methods::load();
+        let methods = Methods::load(&Metrics::new());
         let cases = [
             ("/toolpulse.v1.ToolRegistryService/RegisterTool", true, false),
             ("/toolpulse.v1.GatewayStatusService/WatchGatewayStatus", true, true),
@@ -73,7 +78,7 @@ mod tests {
         for (path, known, streams) in cases {
             let method = methods.find(path);
             assert_eq!((method.known, method.streams), (known, streams), "{path}");
-            assert_eq!(*method.label, if known { &path[1..] } else { "_OTHER" });
+            assert_eq!(method.calls.method(), if known { &path[1..] } else { "_OTHER" });
         }
     }
 }

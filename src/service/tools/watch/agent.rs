@@ -1,9 +1,12 @@
 //! Where one watch of an agent's tools stands, and the messages that lead it on.
 //!
 //! It keeps the list that its reader has, and shares it with all who have the same. A list that changed is made once for each
-//! distinct filter, and a message between two lists is encoded once, whoever needs it.
+//! distinct filter, and a message between two lists is encoded once, whoever needs it. Those who ask for the same look once.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use bytes::Bytes;
 use prost::Message;
@@ -26,6 +29,26 @@ use crate::{
 pub(crate) struct AgentFeed {
     reader: Reader,
     parts: Parts<Key, usize>,
+    /// What is watched now.
+    views: Mutex<HashMap<Arc<Selection>, Weak<View>>>,
+}
+
+/// What watches of one selection look at.
+#[derive(Debug)]
+struct View {
+    selection: Arc<Selection>,
+    newest: Mutex<Option<Sight>>,
+    feed: Arc<AgentFeed>,
+}
+
+/// What one of them saw.
+#[derive(Clone, Debug)]
+struct Sight {
+    /// Of which state.
+    shown: (u64, u64),
+    contents: Arc<Contents>,
+    /// A revision that can be resumed from.
+    revision: u64,
 }
 
 /// All that a part depends on. It is between contents, so it may be shared by agents of different filters.
@@ -43,15 +66,14 @@ struct Key {
 /// Where one watch stands.
 #[derive(Debug)]
 pub(super) struct AgentCursor {
-    feed: Arc<AgentFeed>,
-    selection: Selection,
+    view: Arc<View>,
     standing: Standing,
     /// What the reader has.
     has: Option<Arc<Contents>>,
     /// The revision that was looked at last.
     revision: u64,
-    /// The state of the policies then.
-    rules: u64,
+    /// What agents might see then.
+    shown: (u64, u64),
     batch: Option<Batch>,
 }
 
@@ -72,25 +94,67 @@ struct Batch {
 
 impl AgentFeed {
     pub(crate) fn new(reader: Reader, metrics: Metrics) -> Self {
-        Self { reader, parts: Parts::new(metrics) }
+        Self { reader, parts: Parts::new(metrics), views: Mutex::default() }
+    }
+
+    fn view(self: &Arc<Self>, selection: Selection) -> Arc<View> {
+        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = views.get(&selection).and_then(Weak::upgrade) {
+            return view;
+        }
+        let selection = Arc::new(selection);
+        let view =
+            View { selection: Arc::clone(&selection), newest: Mutex::default(), feed: Arc::clone(self) };
+        let view = Arc::new(view);
+        views.insert(selection, Arc::downgrade(&view));
+        view
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let mut views = self.feed.views.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another one may have taken its place already.
+        if views.get(&self.selection).is_some_and(|view| view.strong_count() == 0) {
+            views.remove(&self.selection);
+        }
+    }
+}
+
+impl View {
+    /// The list now. `has`: what a reader has.
+    fn look(&self, catalog: &Catalog, has: Option<&Contents>) -> Sight {
+        let shown = catalog.shown_at(&self.selection.namespace);
+        // Held while the list is made: whoever comes meanwhile needs the same.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sight) = newest.as_ref().filter(|sight| sight.shown == shown) {
+            return sight.clone();
+        }
+        let filter = catalog.resolve(Selection::clone(&self.selection));
+        let listing = catalog.list_after(has, &filter, self.feed.reader.allowlist());
+        let contents = Arc::clone(&listing.contents);
+        let revision = catalog.shown_since(&self.selection.namespace);
+        newest.insert(Sight { shown, contents, revision }).clone()
+    }
+
+    /// What leads a reader here from where it stood.
+    fn lead(&self, from: &Position, catalog: &Catalog) -> Option<Lead> {
+        let known = from.epoch == *catalog.epoch && from.revision > 0;
+        let server = self.feed.reader.allowlist();
+        let filter = catalog.resolve(Selection::clone(&self.selection));
+        let listing = catalog.list(&filter, server);
+        known.then(|| catalog.lead_since(from.revision, &filter, server, &listing)).flatten()
     }
 }
 
 impl AgentCursor {
     pub(super) fn new(feed: Arc<AgentFeed>, selection: Selection, resume: Option<Position>) -> Self {
         let standing = Standing::new(resume);
-        Self { feed, selection, standing, has: None, revision: 0, rules: 0, batch: None }
-    }
-
-    /// Whether the reader is known to have everything, without making a list.
-    fn is_current(&self, catalog: &Catalog) -> bool {
-        let has = self.has.as_ref().filter(|_| matches!(self.standing, Standing::Here));
-        self.rules == catalog.rules_changed()
-            && has.is_some_and(|has| catalog.is_current(&self.selection.namespace, has))
+        Self { view: feed.view(selection), standing, has: None, revision: 0, shown: (0, 0), batch: None }
     }
 
     fn message(&self) -> WatchAvailableToolsResponse {
-        let epoch = self.feed.reader.load().epoch.to_string();
+        let epoch = self.view.feed.reader.load().epoch.to_string();
         WatchAvailableToolsResponse { epoch, ..Default::default() }
     }
 }
@@ -99,44 +163,33 @@ impl Cursor for AgentCursor {
     type Message = Bytes;
 
     fn advance(&mut self) {
-        let catalog = self.feed.reader.load();
-        let current = self.is_current(&catalog);
+        let catalog = self.view.feed.reader.load();
         self.revision = catalog.revision;
-        self.rules = catalog.rules_changed();
-        if current {
+        let shown = catalog.shown_at(&self.view.selection.namespace);
+        let is_current = matches!(self.standing, Standing::Here) && self.shown == shown;
+        self.shown = shown;
+        if is_current {
             return;
         }
-        let server = self.feed.reader.allowlist();
-        let filter = catalog.resolve(self.selection.clone());
-        let listing = catalog.list_after(self.has.as_deref(), &filter, server);
-        let to = Arc::clone(&listing.contents);
-        let revision = catalog.shown_since(&self.selection.namespace);
-        let whole = |reset| Batch { to: Arc::clone(&to), revision, reset, at: 0, lead: None, shared: true };
+        let Sight { contents: to, revision, .. } = self.view.look(&catalog, self.has.as_deref());
+        let batch = Batch { to, revision, reset: false, at: 0, lead: None, shared: true };
         self.batch = match &self.standing {
-            Standing::Nothing => Some(whole(false)),
-            Standing::Here if self.has.as_ref().is_some_and(|has| has.etag == to.etag) => {
-                self.has = Some(to);
+            Standing::Nothing => Some(batch),
+            Standing::Here if self.has.as_ref().is_some_and(|has| has.etag == batch.to.etag) => {
+                self.has = Some(batch.to);
                 None
             }
-            Standing::Here => Some(whole(false)),
-            Standing::Resume(from) => {
-                let known = from.epoch == *catalog.epoch && from.revision > 0;
-                let lead =
-                    known.then(|| catalog.lead_since(from.revision, &filter, server, &listing)).flatten();
-                Some(match lead {
-                    None => whole(true),
-                    lead => {
-                        let revision = revision.max(from.revision);
-                        Batch { lead, shared: false, revision, ..whole(false) }
-                    }
-                })
-            }
+            Standing::Here => Some(batch),
+            Standing::Resume(from) => Some(match self.view.lead(from, &catalog) {
+                None => Batch { reset: true, ..batch },
+                lead => Batch { lead, shared: false, revision: revision.max(from.revision), ..batch },
+            }),
         };
     }
 
     fn part(&mut self) -> Option<Bytes> {
         let mut batch = self.batch.take()?;
-        let (at, parts) = (batch.at, &self.feed.parts);
+        let (at, parts) = (batch.at, &self.view.feed.parts);
         let part = if batch.shared {
             let from = self.has.as_ref().map(|has| Arc::clone(&has.etag));
             let Batch { revision, reset, .. } = batch;
