@@ -28,7 +28,6 @@ use crate::{
     proto::v1::{
         agent_policy_service_server::AgentPolicyServiceServer,
         gateway_status_service_server::GatewayStatusServiceServer,
-        tool_registry_service_server::ToolRegistryServiceServer,
     },
     serve::{self, Bound, Drain, Protocols},
     service::{
@@ -36,7 +35,7 @@ use crate::{
         health::HealthState,
         policy::PolicyService,
         reflection,
-        tools::{Judge, ToolService},
+        tools::{Judge, Shortcut, ToolService},
         watch::{WatchSettings, Watches},
     },
     store::{Location, Store},
@@ -370,7 +369,7 @@ fn routes(
 ) -> Result<Routes, Error> {
     let mut routes = Routes::builder();
     routes
-        .add_service(ToolRegistryServiceServer::new(tools).max_decoding_message_size(max_request_bytes))
+        .add_service(Shortcut::new(tools, max_request_bytes))
         .add_service(AgentPolicyServiceServer::new(policies).max_decoding_message_size(max_request_bytes))
         .add_service(GatewayStatusServiceServer::new(gateways))
         .add_service(health.service());

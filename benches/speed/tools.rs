@@ -155,6 +155,18 @@ pub(crate) async fn ask(address: &str, method: &'static str, request: &impl Mess
     call_to(&mut client(&channel), method, &request.encode_to_vec().into()).await
 }
 
+/// Lists of 20, so that each tool is in one.
+pub(crate) async fn list_each(address: &str, count: usize, format: v1::SchemaFormat) {
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let mut client = client(&channel);
+    for first in (0..count).step_by(20) {
+        let request = request_for((first..first + 20).map(name));
+        let request = v1::ListAvailableToolsRequest { format: format.into(), ..request };
+        let reply = call_to(&mut client, LIST, &request.encode_to_vec().into()).await;
+        assert_eq!(v1::ListAvailableToolsResponse::decode(reply).unwrap().tools.len(), 20);
+    }
+}
+
 /// One list.
 pub(crate) async fn list(
     address: &str,

@@ -205,17 +205,15 @@ impl Contents {
 
     /// The definitions as one JSON array.
     pub fn tools_json(&self) -> String {
+        self.tools_json_parts().collect()
+    }
+
+    /// The same, piece by piece.
+    pub fn tools_json_parts(&self) -> impl Iterator<Item = &str> {
         let (open, close) = if self.tools.is_empty() { ("[", "]") } else { self.format.frame() };
-        let mut text = String::with_capacity(open.len() + self.size() + close.len());
-        text.push_str(open);
-        for (i, json) in self.definitions().map(|(_, definition)| &definition.json).enumerate() {
-            if i > 0 {
-                text.push(',');
-            }
-            text.push_str(json);
-        }
-        text.push_str(close);
-        text
+        let definitions = self.definitions().enumerate();
+        let pieces = definitions.flat_map(|(i, (_, one))| [if i > 0 { "," } else { "" }, one.json.as_str()]);
+        [open].into_iter().chain(pieces).chain([close])
     }
 
     /// The tools and their definitions. A tool without one is not in the list.

@@ -113,6 +113,15 @@ pub struct Definition {
     pub losses: Vec<Loss>,
     /// Hash of everything that an agent sees of the tool in this format.
     pub digest: [u8; 32],
+    /// Made when it is listed first.
+    encoded: OnceLock<Box<[u8]>>,
+}
+
+impl Definition {
+    /// What `encode` makes of it: the first time it is asked for, and then as long as it lives.
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Vec<u8>) -> &[u8] {
+        self.encoded.get_or_init(|| encode(self).into())
+    }
 }
 
 /// Made on the first use, kept while the spec stays the same. Boxed: most tools are asked for in one format or two.
@@ -231,7 +240,7 @@ impl CatalogTool {
                 let exposed_name = format.exposed_name(key).into_owned();
                 let mut hash = ContentHash::new("toolpulse definition 1");
                 hash.text(key.name.as_str()).text(&exposed_name).text(&self.stored.spec_hash).text(&json);
-                Ok(Definition { exposed_name, json, losses, digest: hash.finish() })
+                Ok(Definition { exposed_name, json, losses, digest: hash.finish(), encoded: OnceLock::new() })
             }
         }
     }

@@ -134,7 +134,7 @@ impl ServerAllowlist {
         &self.variable
     }
 
-    /// Whether agents may see the tool. Asked for every tool of every list: a hash look-up.
+    /// Whether agents may see the tool. Asked for every tool of every list.
     pub fn allows(&self, namespace: &Namespace, name: &ToolName) -> bool {
         self.items.as_ref().is_none_or(|items| items.allows(namespace, name))
     }

@@ -52,11 +52,23 @@ impl Prepared {
         response
     }
 
+    /// The whole reply.
+    pub(super) fn into_reply(self) -> http::Response<Body> {
+        let mut response = http::Response::new(self.into_body());
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response
+    }
+
+    fn into_body(self) -> Body {
+        Body::new(PreparedBody { parts: [self.head, self.rest], ended: false })
+    }
+
     /// Puts the prepared message, if there is one, in the place of the empty one.
     pub(super) fn unpack(response: &mut http::Response<Body>) {
         if let Some(prepared) = response.extensions_mut().remove::<Self>() {
-            *response.body_mut() =
-                Body::new(PreparedBody { parts: [prepared.head, prepared.rest], ended: false });
+            *response.body_mut() = prepared.into_body();
         }
         if let Some(stream) = response.extensions_mut().remove::<PreparedStream>()
             && let Some(body) = stream.0.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -24,10 +24,12 @@ mod probe;
 mod read;
 mod register;
 mod search;
+mod shortcut;
 mod watch;
 
 pub(super) use read::MAX_PAGE_BYTES;
 pub use register::{Judge, Manner};
+pub use shortcut::Shortcut;
 
 /// What the service is made of.
 #[derive(Clone, Debug)]

@@ -23,15 +23,15 @@ fn a_warm_list_copies_no_definition() {
         let mut world = World::new(count);
         let mut frames = Vec::new();
         let mut cost = AllocationInfo::default();
-        // What the first call prepares, the second and the third hand out.
-        for _ in 0..3 {
+        // The first call prepares it, the second one learns what these bytes mean.
+        for _ in 0..4 {
             let request = request_of(LIST, &list(first));
             cost = measure(|| frames.push(world.at_once(request).all()));
         }
         let sizes: Vec<usize> = frames.iter().map(|frames| frames.concat().len()).collect();
         let tools = first.unwrap_or(count);
-        assert!(sizes[2] > tools * 1_000 && sizes[1] == sizes[2], "{sizes:?}");
-        let prepared: Vec<_> = frames[1..].iter().map(|frames| frames.last().unwrap().as_ptr()).collect();
+        assert!(sizes[2] > tools * 1_000 && sizes[2] == sizes[3], "{sizes:?}");
+        let prepared: Vec<_> = frames[2..].iter().map(|frames| frames.last().unwrap().as_ptr()).collect();
         assert_eq!(prepared[0], prepared[1], "two replies with {tools} tools are the same bytes in memory");
         assert!(cost.bytes_total < WARM_BYTES, "{tools} of {count} tools: {cost:?}");
         costs.push(cost);
@@ -45,6 +45,9 @@ fn a_reply_of_nothing_new_is_as_small_as_it_looks() {
     let listed = world.call(LIST, &list(Some(20)));
     let if_etag = v1::ListAvailableToolsResponse::decode(listed).unwrap().etag;
     let request = v1::ListAvailableToolsRequest { if_etag, ..list(Some(20)) };
+    for _ in 0..2 {
+        world.call(LIST, &request);
+    }
     let request = request_of(LIST, &request);
     let cost = measure(|| assert!(world.at_once(request).all().concat().len() < 200));
     assert!(cost.bytes_total < WARM_BYTES, "{cost:?}");

@@ -22,11 +22,11 @@ use toolpulse::{
     metrics::Metrics,
     owner::{Canary, Owner, Parts},
     prober::{Prober, carry, egress},
-    proto::v1::{self, probe_spec::Kind, tool_registry_service_server::ToolRegistryServiceServer},
+    proto::v1::{self, probe_spec::Kind},
     serve::Drain,
     service::{
         rpc::{Rpc, RpcLayer, Stalls},
-        tools::{Judge, ToolService},
+        tools::{Judge, Shortcut, ToolService},
         watch::{WatchSettings, Watches},
     },
     store::{Location, Store},
@@ -43,7 +43,7 @@ const HEADER: usize = 5;
 /// A registry that has settled, and its service.
 pub(crate) struct World {
     runtime: Runtime,
-    service: Rpc<ToolRegistryServiceServer<ToolService>>,
+    service: Rpc<Shortcut>,
     pub(crate) metrics: Metrics,
 }
 
@@ -116,7 +116,7 @@ impl World {
     }
 }
 
-async fn start() -> (Rpc<ToolRegistryServiceServer<ToolService>>, Metrics) {
+async fn start() -> (Rpc<Shortcut>, Metrics) {
     let (clock, metrics) = (Clock::start(), Metrics::new());
     let (store, loaded) = Store::open(&Location::Memory).await.unwrap();
     let (allowlist, _) = ServerAllowlist::from_environment(&Environment::default()).unwrap();
@@ -146,7 +146,7 @@ async fn start() -> (Rpc<ToolRegistryServiceServer<ToolService>>, Metrics) {
     let watches = Watches::new(WatchSettings::default(), signal, metrics.clone());
     let service = ToolService::new(handle, reader, clock, judge, watches, &metrics);
     let layer = RpcLayer::new(&metrics, Stalls::default());
-    (layer.layer(ToolRegistryServiceServer::new(service)), metrics)
+    (layer.layer(Shortcut::new(service, 4 << 20)), metrics)
 }
 
 /// What a call gives.

@@ -1,6 +1,6 @@
 //! Reads, beside servers that know one reply.
 
-use toolpulse::proto::v1;
+use toolpulse::proto::v1::{self, SchemaFormat};
 
 use super::Run;
 use crate::{
@@ -65,6 +65,8 @@ pub(super) async fn not_modified(run: &Run) -> Vec<Line> {
 pub(super) async fn cold(run: &Run) -> Vec<Line> {
     const TOOLS: usize = 10_000;
     let server = run.with_tools(TOOLS).await;
+    // The selections are new, the tools are not: a definition is made when it is asked for first.
+    tools::list_each(server.address(), TOOLS, SchemaFormat::Mcp).await;
     let reply = tools::ask(server.address(), LIST, &tools::request_for_some(TOOLS)).await;
     let bare = run.bare(&reply, LIST, &tools::request_for_some(TOOLS)).await;
     let load = |address: &str| Load::of_new_selections(address, LIST, TOOLS);

@@ -7,7 +7,7 @@ use toolpulse::proto::v1::{self, SchemaFormat};
 
 use super::Run;
 use crate::{
-    children::{self, Child},
+    children,
     table::{
         Line,
         Target::{AtMost, None},
@@ -23,9 +23,9 @@ pub(super) async fn memory(run: &Run) -> Vec<Line> {
     let empty = server.resident();
     tools::register(server.address(), count).await;
     let registered = server.resident();
-    ask_for_each(&server, count, SchemaFormat::Mcp).await;
+    tools::list_each(server.address(), count, SchemaFormat::Mcp).await;
     let one = server.resident();
-    ask_for_each(&server, count, SchemaFormat::OpenaiChat).await;
+    tools::list_each(server.address(), count, SchemaFormat::OpenaiChat).await;
     let two = server.resident();
     let definitions = tools::bytes_of(count) as f64 / 1e6;
     let allowed = 2.5 * definitions + 2e-3 * count as f64;
@@ -41,19 +41,6 @@ pub(super) async fn memory(run: &Run) -> Vec<Line> {
         Line::ratio("each further format", "MB", mb(two, one), ("definitions", definitions), AtMost(1.1)),
         Line::ratio("no format in use", "MB", mb(registered, empty), ("definitions", definitions), None),
     ]
-}
-
-/// Lists of 20, so that each tool is in one.
-async fn ask_for_each(server: &Child, count: usize, format: SchemaFormat) {
-    for first in (0..count).step_by(20) {
-        let names = (first..first + 20).map(tools::name).collect();
-        let request = v1::ListAvailableToolsRequest {
-            allowed_tools: Some(v1::AllowedTools { names }),
-            format: format.into(),
-            ..Default::default()
-        };
-        assert_eq!(tools::list(server.address(), &request).await.tools.len(), 20);
-    }
 }
 
 /// Starts with a store full of tools.

@@ -1,35 +1,26 @@
 //! A list of names, ready for look-ups.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-
 use crate::core::name::{Namespace, ToolKey, ToolName};
 
 /// Names as `name` (in every namespace) or `namespace/name` (that tool only). What no tool can be called is kept and never
 /// matches: it shows up as unknown.
+///
+/// Sorted texts and nothing else: most lists come with a request, are short, and are looked into for a few tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Items {
-    /// All of them as they were written; sorted.
+    /// All of them as they were written; sorted, each once.
     names: Vec<String>,
-    bare: HashSet<Box<str>>,
-    qualified: HashMap<Box<str>, HashSet<Box<str>>>,
+    /// Whether one of them has a namespace.
+    qualified: bool,
 }
 
 impl Items {
     pub(super) fn new<'a>(items: impl IntoIterator<Item = &'a str>) -> Self {
-        let names: BTreeSet<&str> = items.into_iter().collect();
-        let mut bare = HashSet::new();
-        let mut qualified = HashMap::<Box<str>, HashSet<Box<str>>>::new();
-        for item in &names {
-            match item.split_once('/') {
-                None => {
-                    bare.insert((*item).into());
-                }
-                Some((namespace, name)) => {
-                    qualified.entry(namespace.into()).or_default().insert(name.into());
-                }
-            }
-        }
-        Self { names: names.into_iter().map(str::to_owned).collect(), bare, qualified }
+        let mut names: Vec<&str> = items.into_iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        let qualified = names.iter().any(|name| name.contains('/'));
+        Self { names: names.into_iter().map(str::to_owned).collect(), qualified }
     }
 
     /// The names as namespace, if they have one, and name; sorted as they were written.
@@ -45,29 +36,31 @@ impl Items {
     }
 
     pub(super) fn allows(&self, namespace: &Namespace, name: &ToolName) -> bool {
-        self.bare.contains(name.as_str())
-            || self.qualified.get(namespace.as_str()).is_some_and(|names| names.contains(name.as_str()))
+        self.bare(name).is_some() || self.of_namespace(namespace, name).is_some()
     }
 
     /// The names that none of the tools has; sorted.
     pub(super) fn unknown<'a>(&self, registered: impl IntoIterator<Item = &'a ToolKey>) -> Vec<String> {
-        // What tools use is collected, not what they are: the list is short, the registry need not be.
-        let mut bare = HashSet::new();
-        let mut qualified = HashSet::new();
+        let mut known = vec![false; self.names.len()];
         for ToolKey { namespace, name } in registered {
-            if let Some(item) = self.bare.get(name.as_str()) {
-                bare.insert(item.as_ref());
-            }
-            if let Some((namespace, names)) = self.qualified.get_key_value(namespace.as_str())
-                && let Some(name) = names.get(name.as_str())
-            {
-                qualified.insert((namespace.as_ref(), name.as_ref()));
+            for at in [self.bare(name), self.of_namespace(namespace, name)].into_iter().flatten() {
+                known[at] = true;
             }
         }
-        let is_known = |item: &str| match item.split_once('/') {
-            None => bare.contains(item),
-            Some(pair) => qualified.contains(&pair),
-        };
-        self.names.iter().filter(|item| !is_known(item)).cloned().collect()
+        self.names.iter().zip(known).filter(|(_, known)| !known).map(|(item, _)| item.clone()).collect()
+    }
+
+    /// Where a tool stands by its name alone.
+    fn bare(&self, name: &ToolName) -> Option<usize> {
+        self.names.binary_search_by(|item| item.as_str().cmp(name.as_str())).ok()
+    }
+
+    /// Where it stands with its namespace.
+    fn of_namespace(&self, namespace: &Namespace, name: &ToolName) -> Option<usize> {
+        if !self.qualified {
+            return None;
+        }
+        let written = || namespace.as_str().bytes().chain([b'/']).chain(name.as_str().bytes());
+        self.names.binary_search_by(|item| item.bytes().cmp(written())).ok()
     }
 }

@@ -4,8 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use prost::Message;
+use bytes::{Bytes, BytesMut};
+use prost::{
+    Message,
+    encoding::{self, WireType},
+};
 use tokio::time::timeout;
 
 use super::{ToolService, check, patience};
@@ -39,9 +42,29 @@ const MAX_HIDDEN: usize = 1_000;
 const MAX_LOSSES: usize = 1_000;
 /// Most tools that a refusal of a strict list names.
 const MAX_NAMED: usize = 5;
+/// Longest key and length of a field.
+const MAX_KEY: usize = 16;
 /// What to do about a list that is too large.
 const ADVICE: &str =
     "name fewer in allowed_tools, set max_tools, or raise max_reply_bytes and the client's own limit";
+
+/// What a request without fault asks for.
+#[derive(Debug)]
+pub(super) struct Known {
+    request: v1::ListAvailableToolsRequest,
+    /// All but the names.
+    selection: Selection,
+    /// Sorted, each once.
+    names: Option<Vec<String>>,
+}
+
+impl Known {
+    fn listing(&self, catalog: &Catalog) -> Option<Arc<Listing>> {
+        let names: Option<Vec<&str>> =
+            self.names.as_ref().map(|names| names.iter().map(String::as_str).collect());
+        catalog.ready(&catalog.resolve(self.selection.clone()), names.as_deref())
+    }
+}
 
 impl ToolService {
     pub(super) async fn available(
@@ -59,21 +82,40 @@ impl ToolService {
                 (catalog, listing)
             }
         };
+        self.reply(&request, &catalog, &listing)
+    }
+
+    /// The answer to a request that is known, if its list is ready. What is refused is left to the longer way.
+    pub(super) fn answer_known(&self, known: &Known) -> Option<Prepared> {
+        if !self.reader.is_settled() {
+            return None;
+        }
+        let catalog = self.reader.load();
+        let listing = known.listing(&catalog)?;
+        self.reply(&known.request, &catalog, &listing).ok()
+    }
+
+    fn reply(
+        &self,
+        request: &v1::ListAvailableToolsRequest,
+        catalog: &Catalog,
+        listing: &Listing,
+    ) -> Result<Prepared, Refusal> {
         let mut reply = v1::ListAvailableToolsResponse {
             not_modified: !request.if_etag.is_empty() && *request.if_etag == *listing.etag,
-            max_age: Some(convert::to_proto_duration(self.max_age(&catalog, &request.namespace))),
+            max_age: Some(convert::to_proto_duration(self.max_age(catalog, &request.namespace))),
             epoch: catalog.epoch.to_string(),
             revision: catalog.revision,
             ..Default::default()
         };
         if request.strict {
-            let filter = catalog.resolve(parse(&request)?);
-            strictly(&catalog, &listing, &filter, self.reader.allowlist())?;
+            let filter = catalog.resolve(parse(request)?);
+            strictly(catalog, listing, &filter, self.reader.allowlist())?;
         }
         if request.include_hidden {
-            let filter = catalog.resolve(parse(&request)?);
+            let filter = catalog.resolve(parse(request)?);
             let mut hidden: Vec<v1::HiddenTool> = Vec::new();
-            for one in catalog.hidden(&filter, self.reader.allowlist(), &listing) {
+            for one in catalog.hidden(&filter, self.reader.allowlist(), listing) {
                 reply.hidden_count += 1;
                 if hidden.len() < MAX_HIDDEN {
                     hidden.push(hidden_to_proto(&one, &filter));
@@ -95,19 +137,22 @@ impl ToolService {
 
     /// The list, where the same was asked for before. Only what is without fault gets a list, so nothing is parsed again.
     fn ready(&self, request: &v1::ListAvailableToolsRequest) -> Option<(Arc<Catalog>, Arc<Listing>)> {
-        if request.max_reply_bytes as usize > LARGEST_REPLY || !self.reader.is_settled() {
+        if !self.reader.is_settled() {
             return None;
         }
-        // All but the names.
-        let mut faults = Vec::new();
-        let selection = selection::Asked { allowed_tools: None, ..asked(request) }.parse(&mut faults);
-        if !faults.is_empty() {
-            return None;
-        }
+        let selection = all_but_names(request)?;
         let names = request.allowed_tools.as_ref().map(|allowed| sorted(&allowed.names));
         let catalog = self.reader.load();
         let listing = catalog.ready(&catalog.resolve(selection), names.as_deref())?;
         Some((catalog, listing))
+    }
+
+    /// What a request asks for, where its list is ready.
+    pub(super) fn known(&self, request: v1::ListAvailableToolsRequest) -> Option<Known> {
+        let names = request.allowed_tools.as_ref().map(|allowed| sorted(&allowed.names));
+        let names = names.map(|names| names.into_iter().map(str::to_owned).collect());
+        let known = Known { selection: all_but_names(&request)?, names, request };
+        known.listing(&self.reader.load()).is_some().then_some(known)
     }
 
     /// Waits until every probe had its turn since the start: an empty list must not be a merely ignorant one.
@@ -143,6 +188,16 @@ fn asked(request: &v1::ListAvailableToolsRequest) -> selection::Asked<'_> {
     }
 }
 
+/// What a request selects but for its names; none if something is wrong with it.
+fn all_but_names(request: &v1::ListAvailableToolsRequest) -> Option<Selection> {
+    if request.max_reply_bytes as usize > LARGEST_REPLY {
+        return None;
+    }
+    let mut faults = Vec::new();
+    let selection = selection::Asked { allowed_tools: None, ..asked(request) }.parse(&mut faults);
+    faults.is_empty().then_some(selection)
+}
+
 fn parse(request: &v1::ListAvailableToolsRequest) -> Result<Selection, Refusal> {
     let mut faults = Vec::new();
     let selection = asked(request).parse(&mut faults);
@@ -161,22 +216,41 @@ fn sorted(names: &[String]) -> Vec<&str> {
     names
 }
 
-/// The fields that are the same in every reply with this list.
+/// The number of ListAvailableToolsResponse.tools_json.
+const TOOLS_JSON: u32 = 1;
+
+/// The fields that are the same in every reply with this list. Protobuf puts a message together from its parts in any order, so
+/// each tool is encoded once, however many lists hold it, and the array is copied once.
 fn encode(listing: &Listing) -> Bytes {
-    let tools = listing.definitions().map(|(one, definition)| tool(one, definition));
-    let tools_json = listing.tools_json();
-    let fields = v1::ListAvailableToolsResponse {
-        tools: tools.collect(),
+    let json_len = listing.tools_json_parts().map(str::len).sum();
+    let rest = v1::ListAvailableToolsResponse {
         unknown_tools: listing.unknown.clone(),
         etag: listing.etag.to_string(),
-        token_estimate: tokens(tools_json.len()),
-        tools_json,
+        token_estimate: tokens(json_len),
         losses: losses(listing).collect(),
         allowed_json: listing.allowed_json(),
         visibility_used: selection::visibility_to_proto(listing.visibility).into(),
         ..Default::default()
     };
-    fields.encode_to_vec().into()
+    let tools: Vec<&[u8]> =
+        listing.definitions().map(|(one, definition)| field_of(one, definition)).collect();
+    let tools_len: usize = tools.iter().map(|tool| tool.len()).sum();
+    let mut bytes = BytesMut::with_capacity(json_len + tools_len + rest.encoded_len() + MAX_KEY);
+    encoding::encode_key(TOOLS_JSON, WireType::LengthDelimited, &mut bytes);
+    encoding::encode_varint(json_len as u64, &mut bytes);
+    listing.tools_json_parts().for_each(|part| bytes.extend_from_slice(part.as_bytes()));
+    tools.into_iter().for_each(|tool| bytes.extend_from_slice(tool));
+    // Nothing is too long for a buffer that grows.
+    let _ = rest.encode(&mut bytes);
+    bytes.freeze()
+}
+
+/// A message with one tool and nothing else.
+fn field_of<'a>(one: &CatalogTool, definition: &'a Definition) -> &'a [u8] {
+    definition.encoded(|definition| {
+        let tools = vec![tool(one, definition)];
+        v1::ListAvailableToolsResponse { tools, ..Default::default() }.encode_to_vec()
+    })
 }
 
 /// A tool of a list; its definition is elsewhere.
