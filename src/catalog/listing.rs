@@ -331,10 +331,16 @@ impl Catalog {
         })
     }
 
-    /// Names of the request's allowlist that no tool has which the agent may know of.
-    fn unknown(&self, filter: &Filter) -> Vec<String> {
+    /// Names of the request's allowlist that no tool has which the agent may know of. `listed`: tools that it sees, so that
+    /// these need not be looked up again.
+    fn unknown(&self, filter: &Filter, listed: &[Arc<CatalogTool>]) -> Vec<String> {
         let Some(allowed) = &filter.allowed else { return Vec::new() };
-        let known = |name: &str| self.find(&filter.namespace, name).is_some_and(|tool| filter.may_know(tool));
+        let mut seen: Vec<&str> = listed.iter().map(|tool| tool.stored.key.name.as_str()).collect();
+        seen.sort_unstable();
+        let known = |name: &str| {
+            seen.binary_search(&name).is_ok()
+                || self.find(&filter.namespace, name).is_some_and(|tool| filter.may_know(tool))
+        };
         allowed.unknown_in(&filter.namespace, known)
     }
 
@@ -422,11 +428,12 @@ impl Catalog {
         let Shape { format, visibility, .. } = filter.shape;
         let shown = self.shown_in(&filter.namespace);
         let shape = filter.shape.clone();
+        let unknown = self.unknown(filter, &tools);
         let contents = Contents { tools, format, visibility, etag: Arc::default(), shape, shown };
         let contents = Contents { etag: contents.hash().into(), ..contents };
         Listing {
             contents: Arc::new(contents),
-            unknown: self.unknown(filter),
+            unknown,
             cut,
             encoded: OnceLock::new(),
             index: OnceLock::new(),

@@ -19,7 +19,7 @@ use crate::{
 /// How often the read is done under valgrind.
 const TIMES: u64 = 10;
 /// Instructions of a warm list of 20 in a debug build.
-const BAND: std::ops::RangeInclusive<u64> = 100_000..=400_000;
+const BAND: std::ops::RangeInclusive<u64> = 60_000..=110_000;
 /// Ends of the names of functions that take locks, of std, parking_lot and tokio. Debug builds call them all.
 const LOCKS: [&str; 6] = [
     "Mutex<T>::lock",
@@ -41,7 +41,7 @@ fn a_warm_list_takes_no_lock_and_few_instructions() {
     let (locks, _) = taken.locks_and_total();
     assert!(locks.len() >= 2, "locks are seen where they are taken: {locks:?}");
     let read = Profile::of("the_read_itself");
-    assert!(read.0.contains("list_available_tools"), "the read is looked at");
+    assert!(read.0.contains("answer_known"), "the read is looked at, and takes the shortcut");
     let (locks, total) = read.locks_and_total();
     assert!(locks.is_empty(), "a warm list takes locks: {locks:#?}");
     let each = total / TIMES;
@@ -68,7 +68,11 @@ impl Profile {
     }
 
     fn locks_and_total(&self) -> (Vec<&str>, u64) {
-        let functions = self.0.lines().filter_map(|line| line.strip_prefix("fn=")?.split_once(") "));
+        // A name is told where it comes first: of a function, or of one that it calls.
+        let functions = self.0.lines().filter_map(|line| {
+            let named = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn="));
+            named?.split_once(") ")
+        });
         let takes_lock = |name: &&str| LOCKS.iter().any(|lock| name.ends_with(lock));
         let locks = functions.map(|(_, name)| name).filter(takes_lock).collect();
         let total = self.0.lines().find_map(|line| line.strip_prefix("totals: ")).unwrap();

@@ -7,7 +7,8 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Request, Response, header};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
+use http_body_util::StreamBody;
 use prost::Message;
 use tokio::runtime::{self, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -182,7 +183,10 @@ pub(crate) fn request_of(method: &str, message: &impl Message) -> Request<Body> 
     Request::post(format!("http://localhost/toolpulse.v1.ToolRegistryService/{method}"))
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
-        .body(Body::new(http_body_util::Full::new(frame.freeze())))
+        // As clients do it: an empty frame says that nothing follows.
+        .body(Body::new(StreamBody::new(tokio_stream::iter(
+            [frame.freeze(), Bytes::new()].map(|data| Ok::<_, Status>(Frame::data(data))),
+        ))))
         .unwrap()
 }
 

@@ -33,6 +33,7 @@ pub(super) async fn instructions(run: &Run) -> Vec<Line> {
     }
     let many = if run.effort.quick { 10_000 } else { 100_000 };
     let few = Counted::toolpulse(run, 1_000).await;
+    tools::list_each(few.server.address(), 1_000, v1::SchemaFormat::Mcp).await;
     // The same 20 tools of both.
     let request = tools::request_for_twenty(1_000);
     let listed = tools::ask(few.server.address(), LIST, &request).await;

@@ -156,6 +156,8 @@ impl Read {
         let mut frames = VecDeque::with_capacity(2);
         while frames.len() < 2 {
             match body.frame().await {
+                // Clients say with one that nothing follows.
+                Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
                 Some(frame) => frames.push_back(frame),
                 None => return Self { frames, rest: body, ended: true },
             }
