@@ -1,20 +1,23 @@
-//! Probes against servers that we did not write, killed and started again under them.
+//! Probes against servers that we did not write, killed, started again and frozen under them.
 
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    fs::File,
+    fs::{self, File},
     net::TcpListener,
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, getuid, kill_process};
 use support::{SOON, Server, env, eventually, skip};
 use tempfile::TempDir;
 use tokio::time::Instant;
 use toolpulse::proto::v1::{
-    GetToolRequest, GrpcProbe, HttpProbe, ProbeSpec, RegisterToolRequest, RegisterToolsRequest, TcpProbe,
-    Tool, ToolSpec, Verdict, probe_spec::Kind,
+    ErrorClass, GetToolRequest, GrpcProbe, HttpProbe, ProbeSpec, RegisterToolRequest, RegisterToolsRequest,
+    TcpProbe, Tool, ToolSpec, Verdict, probe_spec::Kind,
 };
 
 mod support;
@@ -29,6 +32,79 @@ async fn tcp_probe_of_a_redis_server() {
         Some((redis, kind))
     })
     .await;
+}
+
+/// PostgreSQL refuses to run as root.
+const NOBODY: u32 = 65_534;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tcp_probe_of_a_postgresql_server() {
+    follows_the_target(|port, dir| {
+        let Some(programs) = postgresql() else {
+            skip("postgresql", "not installed");
+            return None;
+        };
+        let run = |program: &str| {
+            let mut command = Command::new(programs.join(program));
+            if getuid().is_root() {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        if getuid().is_root() {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let data = dir.path().join("data");
+        let made = run("initdb").args(["--no-sync", "--auth=trust", "-D"]).arg(&data).status().unwrap();
+        assert!(made.success(), "{made}");
+        let mut server = run("postgres");
+        server.arg("-D").arg(&data).arg("-p").arg(port.to_string());
+        server.args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c"]);
+        server.arg(format!("unix_socket_directories={}", dir.path().display()));
+        let kind = Kind::Tcp(TcpProbe { address: format!("127.0.0.1:{port}") });
+        Some((server, kind))
+    })
+    .await;
+}
+
+/// Where Debian keeps its programs.
+fn postgresql() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+    programs.filter(|dir| dir.join("initdb").exists()).max()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_probe_of_nginx() {
+    follows_the_target(|port, dir| {
+        let Some(program) = env("TOOLPULSE_TEST_NGINX") else {
+            skip("nginx", "TOOLPULSE_TEST_NGINX is not set; tests/run --with-system-packages sets it");
+            return None;
+        };
+        let config = dir.path().join("nginx.conf");
+        fs::write(&config, nginx_config(port, dir.path())).unwrap();
+        let mut nginx = Command::new(program);
+        nginx.arg("-c").arg(&config).args(["-e", "stderr"]).arg("-p").arg(dir.path());
+        nginx.stdout(Stdio::null()).stderr(Stdio::null());
+        let kind = Kind::Http(HttpProbe { url: format!("http://127.0.0.1:{port}/"), ..HttpProbe::default() });
+        Some((nginx, kind))
+    })
+    .await;
+}
+
+fn nginx_config(port: u16, dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "daemon off; master_process off; pid {dir}/pid; error_log stderr;
+        events {{}}
+        http {{
+            access_log off;
+            client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
+            uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+            server {{ listen 127.0.0.1:{port}; location / {{ return 200 'well'; }} }}
+        }}"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,11 +192,12 @@ async fn a_thousand_tools_of_one_target_are_one_probe_to_it() {
 }
 
 /// Starts a target, registers a tool that is probed there, kills the target, and starts it again: last-good first, then
-/// hidden when the grace ends, then back.
+/// hidden when the grace ends, then back. One that freezes is noticed as well, but by `tcp`: there the kernel takes connections.
 async fn follows_the_target(target: impl FnOnce(u16, &TempDir) -> Option<(Command, Kind)>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let port = free_port();
     let Some((command, kind)) = target(port, &dir) else { return };
+    let answers = !matches!(kind, Kind::Tcp(_));
     let Some(mut running) = Target::start(command) else { return };
     running.listens(port).await;
 
@@ -153,6 +230,14 @@ async fn follows_the_target(target: impl FnOnce(u16, &TempDir) -> Option<(Comman
     running.start_again();
     running.listens(port).await;
     until(&server, "the tool is back", |t| verdict(t) == Verdict::Available).await;
+
+    if answers {
+        running.signal(Signal::STOP);
+        let tool = until(&server, "the frozen target's tool is last-good", last_good).await;
+        assert_eq!(tool.status.unwrap().error_class(), ErrorClass::Timeout);
+        running.signal(Signal::CONT);
+        until(&server, "the tool is well", |t| verdict(t) == Verdict::Available && !last_good(t)).await;
+    }
 }
 
 fn verdict(tool: &Tool) -> Verdict {
@@ -212,6 +297,10 @@ impl Target {
     fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("our own child takes signals");
     }
 
     fn start_again(&mut self) {

@@ -75,7 +75,8 @@ impl Load {
         command.args(["load", &self.address, self.method, &self.request]);
         command.args([slice.as_millis().to_string(), rate.to_string()]);
         let output = tokio::process::Command::from(command).output().await.unwrap();
-        assert!(output.status.success(), "the load failed: {}", output.status);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the load of {} failed: {}\n{error}", self.address, output.status);
         let text = String::from_utf8(output.stdout).unwrap();
         let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
         let &[calls, seconds, p50_us, p99_us] = &numbers[..] else { panic!("not an outcome: {text}") };

@@ -17,10 +17,10 @@ use toolpulse::proto::{
     v1::{
         ApproveToolLabelsRequest, ClearToolsRequest, ExplainToolRequest, GetAllowlistDiagnosticsRequest,
         GetToolRequest, GrpcProbe, HttpMethod, HttpProbe, ListAvailableToolsRequest, ListNamespacesRequest,
-        ListToolsRequest, ProbeBody, ProbeHeader, ProbeSpec, ProbeTls, ProbeToolRequest, RegisterToolRequest,
-        RegisterToolsRequest, ReportProbeResultRequest, SearchToolsRequest, SetToolEnabledRequest, ToolSpec,
-        UnregisterToolsRequest, WatchAvailableToolsRequest, WatchToolsRequest, probe_body::Content::Text,
-        probe_header::Content, probe_spec::Kind,
+        ListToolsRequest, ProbeBody, ProbeHeader, ProbeSpec, ProbeTls, ProbeToolRequest, RegisterResult,
+        RegisterToolRequest, RegisterToolsRequest, ReportProbeResultRequest, SearchToolsRequest,
+        SetToolEnabledRequest, ToolSpec, UnregisterToolsRequest, WatchAvailableToolsRequest,
+        WatchToolsRequest, probe_body::Content::Text, probe_header::Content, probe_spec::Kind,
     },
 };
 
@@ -223,6 +223,11 @@ async fn canaries_are_told_to_nobody() {
     let status = got.as_ref().unwrap().get_ref().tool.clone().unwrap().status.unwrap();
     let message = &status.probes[0].message;
     assert!(message.contains("[hidden]"), "the target's repetition is shown without the secrets: {message}");
+    // Registered again as it is shown, all that is hidden is known again, and still told to nobody.
+    let shown = got.as_ref().unwrap().get_ref().tool.clone().unwrap().spec.unwrap();
+    let again = tools.register_tool(register(shown, false)).await;
+    assert_eq!(again.as_ref().unwrap().get_ref().result(), RegisterResult::Unchanged);
+    told_by.reply("RegisterTool", again);
     told_by.reply("GetTool", got);
     told_by.reply("ListTools", tools.list_tools(ListToolsRequest::default()).await);
     told_by.reply("ListNamespaces", tools.list_namespaces(ListNamespacesRequest::default()).await);
