@@ -302,6 +302,7 @@ async fn a_strict_start_may_wait_for_its_names() {
     register(&server, "two").await;
     eventually("ready", SOON, async || (ready().await == (200, "ok\n".to_owned())).then_some(())).await;
     assert_eq!(health().await, ServingStatus::Serving);
+    server.logs("RegisteredAfterFilter=['one', 'two']").await;
     assert_eq!(levels(&server.log(), "RegisteredAfterFilter=['one', 'two']"), ["INFO"]);
 }
 

@@ -210,8 +210,7 @@ async fn connections_are_limited_by_the_files_that_the_process_may_open() {
     };
     drop(refused);
     assert_eq!(open.len(), 32);
-    let log = server.log();
-    assert!(log.contains("too many connections: new ones are closed"), "{log}");
+    server.logs("too many connections: new ones are closed").await;
     assert_eq!(server.admin_get("/readyz").await.unwrap().0, 200, "the admin port has places of its own");
 
     open.pop();
@@ -219,5 +218,5 @@ async fn connections_are_limited_by_the_files_that_the_process_may_open() {
         Kind::AvailableTools.open(server.new_channel(), None).await.ok()
     });
     drop(again.await);
-    assert!(server.log().contains("there is room for connections again"), "{}", server.log());
+    server.logs("there is room for connections again").await;
 }

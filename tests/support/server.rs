@@ -235,6 +235,15 @@ impl Server {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Waits until the log says so: lines are written by a thread of their own, a moment after what they tell.
+    pub(crate) async fn logs(&self, text: &str) {
+        let deadline = Instant::now() + SOON;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "'{text}' is not in the log within {SOON:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// The one connection that all clients from here share.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
